@@ -1,0 +1,44 @@
+# Two commands matter: `make train` and `make test`. Each sets itself up on a machine that has Python 3.11+.
+.DEFAULT_GOAL := help
+.PHONY: help train test test-slow test-lowest lint picture clean
+
+# The first interpreter that really runs and is new enough (a pyenv shim may exist and still refuse to run).
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+help:  ## what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "tailsafe needs Python 3.11 or newer; none was found (set PYTHON=/path/to/python)" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu install python3-venv" >&2; exit 2; }
+	@echo "installing tailsafe into $(VENV) (once, about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+train: $(READY)  ## solve the demo problem, prove how close to optimal it is, draw it
+	@mkdir -p runs
+	$(BIN)/tailsafe tabular examples/icy_road.json --risk cvar:0.75 --limit 1.2 --plot runs/icy_road.png
+
+test: $(READY) lint  ## the whole suite, style and types included
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(READY)  ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+test-lowest: pyproject.toml  ## the suite on the lowest versions that pyproject.toml allows
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet uv
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct -e '.[test]'
+	.venv-lowest/bin/python -m pytest -m "not slow"
+
+lint: $(READY)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:  ## remove what the commands above made
+	rm -rf .venv .venv-lowest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
