@@ -1,6 +1,54 @@
 """tailsafe: the best policy whose spectral risks stay under your limits."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from tailsafe._version import __version__
 from tailsafe.errors import InputError
 
-__all__ = ["InputError", "__version__"]
+if TYPE_CHECKING:
+    from tailsafe.risk import CVaR, Mean, Pow, SpectralRisk, Spectrum, StepSpectrum, Wang, parse_spectrum
+    from tailsafe.tabular import FiniteCMDP, TabularSolution, solve_tabular
+
+# Where each public name lives. They are imported on first use: `tailsafe --help` must not wait for JAX or SciPy.
+_HOME = {
+    "CVaR": "risk",
+    "Mean": "risk",
+    "Pow": "risk",
+    "SpectralRisk": "risk",
+    "Spectrum": "risk",
+    "StepSpectrum": "risk",
+    "Wang": "risk",
+    "parse_spectrum": "risk",
+    "FiniteCMDP": "tabular",
+    "TabularSolution": "tabular",
+    "solve_tabular": "tabular",
+}
+
+__all__ = [
+    "CVaR",
+    "FiniteCMDP",
+    "InputError",
+    "Mean",
+    "Pow",
+    "SpectralRisk",
+    "Spectrum",
+    "StepSpectrum",
+    "TabularSolution",
+    "Wang",
+    "__version__",
+    "parse_spectrum",
+    "solve_tabular",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'tailsafe' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tailsafe.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,166 @@
+"""A finite constrained Markov decision process with a horizon, and its PROBLEM.json form."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tailsafe.errors import InputError
+from tailsafe.risk._arrays import require
+
+FIELDS = ("horizon", "discount", "initial", "transitions", "rewards", "costs")
+COMMENTS = ("name", "description")
+# How far probabilities may be from summing to one (numbers typed with six digits); they are then made exact.
+PROBABILITY_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteCMDP:
+    """States 0..S-1, actions 0..A-1, N costs; ends after `horizon` steps.
+
+    horizon: T >= 1 steps. discount: gamma in (0, 1].
+    initial: (S,) rho(s). transitions: (S, A, S) P(s' | s, a). rewards: (S, A). costs: (N, S, A), non-negative.
+    """
+
+    horizon: int
+    discount: float
+    initial: np.ndarray
+    transitions: np.ndarray
+    rewards: np.ndarray
+    costs: np.ndarray
+
+    def __post_init__(self) -> None:
+        horizon = _number("horizon", self.horizon)
+        if int(horizon) != horizon or horizon < 1:
+            raise InputError(f"horizon is {self.horizon!r}; it must be a whole number of at least 1")
+        discount = _number("discount", self.discount)
+        if not 0 < discount <= 1:
+            raise InputError(f"discount is {discount:g}; it must be in (0, 1]")
+        transitions = _array("transitions", self.transitions, ("S", "A", "S"))
+        states, actions, _ = transitions.shape
+        if transitions.shape[2] != states:
+            raise InputError(f"transitions has shape {transitions.shape}; it must be [S][A][S]")
+        initial = _array("initial", self.initial, ("S",), (states,))
+        rewards = _array("rewards", self.rewards, ("S", "A"), (states, actions))
+        costs = _array("costs", self.costs, ("N", "S", "A"), (None, states, actions))
+        require("costs", costs, costs >= 0, "costs must be non-negative")
+        for name, value in (
+            ("horizon", int(horizon)),
+            ("discount", discount),
+            ("initial", _probabilities("initial", initial)),
+            ("transitions", _probabilities("transitions", transitions)),
+            ("rewards", rewards),
+            ("costs", costs),
+        ):
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+            object.__setattr__(self, name, value)
+
+    @property
+    def states(self) -> int:
+        return self.transitions.shape[0]
+
+    @property
+    def actions(self) -> int:
+        return self.transitions.shape[1]
+
+    @property
+    def num_costs(self) -> int:
+        return self.costs.shape[0]
+
+    @property
+    def effective_horizon(self) -> float:
+        """1 / (1 - gamma), the paper's normaliser of the state distribution; the horizon if gamma is 1."""
+        return 1 / (1 - self.discount) if self.discount < 1 else float(self.horizon)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> FiniteCMDP:
+        """Read the PROBLEM.json object."""
+        if not isinstance(data, Mapping):
+            raise InputError(f"a problem is an object with the keys {', '.join(FIELDS)}, got {type(data).__name__}")
+        missing = [key for key in FIELDS if key not in data]
+        unknown = [key for key in data if key not in FIELDS + COMMENTS]
+        if missing:
+            raise InputError(f"the problem lacks {', '.join(missing)} (it needs {', '.join(FIELDS)})")
+        if unknown:
+            raise InputError(f"the problem has the unknown key {unknown[0]!r} (allowed: {', '.join(FIELDS + COMMENTS)})")
+        return cls(**{key: data[key] for key in FIELDS})
+
+    @classmethod
+    def load(cls, path: str | Path) -> FiniteCMDP:
+        """Read PROBLEM.json. Every complaint starts with the file's name."""
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror or error}") from None
+        except UnicodeDecodeError:
+            raise InputError(f"{path}: not a text file") from None
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path}: not JSON (line {error.lineno}, column {error.colno}: {error.msg})") from None
+        try:
+            return cls.from_dict(data)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The PROBLEM.json object."""
+        values = {name: getattr(self, name) for name in FIELDS}
+        return {name: v.tolist() if isinstance(v, np.ndarray) else v for name, v in values.items()}
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise InputError(f"{name} is {value!r}; it must be a number")
+    if not math.isfinite(value):
+        raise InputError(f"{name} is {value}; it must be finite")
+    return float(value)
+
+
+def _array(
+    name: str, values: Any, axes: tuple[str, ...], shape: tuple[int | None, ...] | None = None
+) -> np.ndarray:
+    """`values` as finite float64 of the wanted shape, or an `InputError` naming the place."""
+    wanted = name + "".join(f"[{axis}]" for axis in axes)
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}{_odd_one_out(values)}; it must be numbers in the shape {wanted}") from None
+    if array.ndim != len(axes) or 0 in array.shape:
+        raise InputError(f"{name} has shape {array.shape}; it must be {wanted}, each axis at least 1")
+    if shape is not None and any(want not in (None, have) for want, have in zip(shape, array.shape, strict=True)):
+        sizes = ", ".join(axis if size is None else f"{axis} = {size}" for axis, size in zip(axes, shape, strict=True))
+        raise InputError(f"{name} has shape {array.shape}; it must be {wanted} with {sizes}")
+    require(name, array, np.isfinite(array), "every entry must be finite")
+    return array
+
+
+def _odd_one_out(values: Any, path: str = "") -> str:
+    """Where nested lists stop being rectangular or numeric: `[1][0] has length 2, its neighbours 3`."""
+    if not isinstance(values, list | tuple):
+        return f"{path} is {values!r}" if not isinstance(values, int | float) else ""
+    lengths = [len(v) if isinstance(v, list | tuple) else None for v in values]
+    for i, length in enumerate(lengths):
+        if length != lengths[0]:
+            say = ["a number" if n is None else f"length {n}" for n in (length, lengths[0])]
+            return f"{path}[{i}] has {say[0]}, {path}[0] has {say[1]}".replace("has a number", "is a number")
+    for i, value in enumerate(values):
+        if found := _odd_one_out(value, f"{path}[{i}]"):
+            return found
+    return ""
+
+
+def _probabilities(name: str, array: np.ndarray) -> np.ndarray:
+    require(name, array, array >= 0, "probabilities must be non-negative")
+    sums = array.sum(-1)
+    bad = np.abs(sums - 1) > PROBABILITY_TOLERANCE
+    if np.any(bad):
+        index = np.unravel_index(int(np.argmax(bad)), bad.shape) if bad.ndim else ()
+        row = name + "".join(f"[{i}]" for i in index)
+        raise InputError(f"{row} sums to {sums[index]:.9g}; probabilities must sum to 1")
+    return np.asarray(array / sums[..., None])
