@@ -10,12 +10,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tailsafe._version import __version__
 from tailsafe.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -29,7 +32,18 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+Spec = Annotated[
+    str,
+    typer.Argument(metavar="SPEC", help="mean, cvar:0.75, pow:0.9, wang:1.0, or steps:ETA1,ETA2,…/ALPHA1,…"),
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
+
+
+def console(stderr: bool = False) -> Console:
+    """Where people read results; plain text when the output is not a terminal."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=not stderr)
 
 
 def emit_json(result: Mapping[str, Any]) -> None:

@@ -12,14 +12,12 @@ from jaxtyping import Array, Float
 MOST_VARIABLES = 6
 
 
-def nonnegative_qp(
-    matrix: Float[Array, "n n"], vector: Float[Array, " n"], ridge: float = 1e-9
-) -> Float[Array, " n"]:
+def nonnegative_qp(matrix: Float[Array, "n n"], vector: Float[Array, " n"], ridge: float = 1e-9) -> Float[Array, " n"]:
     """argmin_{x >= 0} x' S x / 2 - c' x for positive semidefinite S, by trying every set of positive entries.
 
     At the optimum the positive entries solve S_pp x_p = c_p, so the best non-negative one of those 2^n solutions is the
-    optimum: no iterations, no tolerance on the multipliers. Rows are scaled to a unit diagonal first and `ridge` is added
-    to it, which makes parallel gradients, and a dual without a bound (an infeasible primal), end in large finite
+    optimum: no iterations, no tolerance on the multipliers. Rows are scaled to a unit diagonal first and `ridge` is
+    added to it, which makes parallel gradients, and a dual without a bound (an infeasible primal), end in large finite
     multipliers of the right ratio. A zero row (a constraint that no step can change) gets the multiplier zero.
     """
     n = matrix.shape[0]

@@ -30,16 +30,19 @@ class Weights(NamedTuple):
 
 
 def proposed(
-    gram: Float[Array, "1+N 1+N"], excess: Float[Array, " N"], radius: Float[Array, ""], max_weight: Float[Array, ""] | float
+    gram: Float[Array, "1+N 1+N"],
+    excess: Float[Array, " N"],
+    radius: Float[Array, ""],
+    max_weight: Float[Array, ""] | float,
 ) -> Weights:
     """The paper's strategy: one QP whether the constraints are satisfied or violated.
 
     gram: inner products of (grad J_R, grad J_C1, ..., grad J_CN). excess: J_Ci - d_i. radius: eps_t.
 
-    Satisfied: the smallest step that gains e = eps_t |grad J_R| (the most that fits into the trust region) and keeps every
-    linearised constraint; with its multipliers (nu, lambda) the weights are 1 and eps_t min(lambda / (nu eps_t), max_weight).
-    The sum runs over all constraints (printed with I_CV, which is empty in this case).
-    Violated: the smallest step that meets the violated linearised constraints; lambda normalised to sum one, nu = 0.
+    Satisfied: the smallest step that gains e = eps_t |grad J_R| (the most that fits into the trust region) and keeps
+    every linearised constraint; with its multipliers (nu, lambda) the weights are 1 and eps_t min(lambda / (nu eps_t),
+    max_weight). The sum runs over all constraints (printed with I_CV, which is empty in this case). Violated: the
+    smallest step that meets the violated linearised constraints; lambda normalised to sum one, nu = 0.
     """
     violated = excess > 0
     sign = jnp.concatenate([-jnp.ones(1, gram.dtype), jnp.ones_like(excess)])
@@ -51,9 +54,7 @@ def proposed(
     satisfied_costs = jnp.minimum(multipliers[1:] / nu, radius * max_weight)
 
     active = violated.astype(gram.dtype)
-    recovery = nonnegative_qp(
-        gram[1:, 1:] * active[:, None] * active[None, :], jnp.where(violated, excess, 0.0)
-    )
+    recovery = nonnegative_qp(gram[1:, 1:] * active[:, None] * active[None, :], jnp.where(violated, excess, 0.0))
     total = recovery.sum()
     # No gradient can reduce the violation: spread the weight evenly (the step is then zero anyway).
     even = active / jnp.maximum(active.sum(), 1.0)
@@ -65,7 +66,10 @@ def proposed(
 
 
 def step_size(
-    gram: Float[Array, "1+N 1+N"], weights: Weights, radius: Float[Array, ""], clip: tuple[Float[Array, ""] | float, Float[Array, ""] | float]
+    gram: Float[Array, "1+N 1+N"],
+    weights: Weights,
+    radius: Float[Array, ""],
+    clip: tuple[Float[Array, ""] | float, Float[Array, ""] | float],
 ) -> Float[Array, ""]:
     """alpha_t = eps_t / Clip(sqrt(g' F g), g_min, g_max).                              Eq. (trust region alpha)"""
     coefficients = weights.signed()

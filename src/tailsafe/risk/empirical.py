@@ -78,7 +78,7 @@ def _ordered(samples: Array, weights: Array | None) -> tuple[Array, Array | None
     cumulative = xp.cumsum(xp.take_along_axis(w, order, axis=-1), axis=-1)
     # The end points are constants, not quotients: exact, and no gradient flows through an infinite sigma(1).
     inner = xp.clip(cumulative[..., :-1] / cumulative[..., -1:], 0.0, 1.0)
-    ends = inner.shape[:-1] + (1,)
+    ends = (*inner.shape[:-1], 1)
     edges = xp.concatenate([xp.zeros(ends, inner.dtype), inner, xp.ones(ends, inner.dtype)], axis=-1)
     return xp.take_along_axis(x, order, axis=-1), edges
 

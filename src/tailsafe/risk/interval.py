@@ -52,7 +52,12 @@ def risk_interval(
     if upper is not None:
         if not upper > 0 or not np.isfinite(upper):
             raise InputError(f"upper is {upper:g}; it must be a positive number")
-        require("samples", np.asarray(samples, dtype=np.float64), np.asarray(samples) <= upper, f"above upper = {upper:g}")
+        require(
+            "samples",
+            np.asarray(samples, dtype=np.float64),
+            np.asarray(samples) <= upper,
+            f"above upper = {upper:g}",
+        )
     below, above = cdf_band(x.shape[-1], confidence)
     # Largest distribution: F = below, and what is missing to 1 sits at `upper`. Smallest: F = above, the rest at 0.
     s_below, s_above = spectrum.integral(below), spectrum.integral(above)

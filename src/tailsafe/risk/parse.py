@@ -9,7 +9,7 @@ from tailsafe.risk.spectra import CVaR, Mean, Pow, SpectralRisk, Wang
 from tailsafe.risk.step import StepSpectrum
 
 FORMS = "mean, cvar:LEVEL, pow:LEVEL, wang:LEVEL or steps:ETA1,ETA2,.../ALPHA1,..."
-_LEVELED = {"cvar": CVaR, "pow": Pow, "wang": Wang}
+_LEVELED: dict[str, type[CVaR] | type[Pow] | type[Wang]] = {"cvar": CVaR, "pow": Pow, "wang": Wang}
 
 
 def parse_spectrum(text: str) -> SpectralRisk:

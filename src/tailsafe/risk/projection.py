@@ -108,9 +108,7 @@ def _shoot(spectrum: Invertible, cells: int) -> tuple[np.ndarray, np.ndarray]:
     return steps(brentq(excess_mass, low, high, xtol=1e-15))
 
 
-def _march(
-    spectrum: Invertible, cells: int, kappa: float, first: float
-) -> tuple[list[float], list[float], float]:
+def _march(spectrum: Invertible, cells: int, kappa: float, first: float) -> tuple[list[float], list[float], float]:
     """(eta_1..eta_M, alpha_1..alpha_{M-1}, alpha_M - 1) from alpha_1 = first by the stationarity conditions.
 
     A march that reaches 1 early has too large a first cell: it is filled up with empty cells, and the overshoot counts
@@ -143,7 +141,7 @@ def _cut_and_polish(spectrum: SpectralRisk, cells: int) -> tuple[np.ndarray, np.
 
 
 def _polish(spectrum: SpectralRisk, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Move grid break points to a stationary point: by alternation, then by Newton's method, while the L1 error falls."""
+    """Move break points to a stationary point: by alternation, then by Newton's method, while the L1 error falls."""
     eta, kappa = _levels_of_mass_one(spectrum, alpha)
     for move in [_alternate] * ALTERNATIONS + [_solve_stationarity]:
         moved = move(spectrum, eta, alpha, kappa)
@@ -247,4 +245,4 @@ def _inverse(spectrum: SpectralRisk, levels: Array) -> np.ndarray:
         middle = (low + high) / 2
         reached = spectrum.sigma(middle) >= levels
         low, high = np.where(reached, low, middle), np.where(reached, middle, high)
-    return high
+    return np.asarray(high)

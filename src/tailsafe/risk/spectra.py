@@ -51,9 +51,7 @@ class SpectralRisk(abc.ABC):
 
         return project(self, cells)
 
-    def risk_interval(
-        self, samples: Array, confidence: float = 0.95, upper: float | None = None
-    ) -> RiskInterval:
+    def risk_interval(self, samples: Array, confidence: float = 0.95, upper: float | None = None) -> RiskInterval:
         """Distribution-free bounds on the true risk; see `tailsafe.risk.interval.risk_interval`."""
         from tailsafe.risk.interval import risk_interval
 

@@ -96,7 +96,12 @@ class StepSpectrum(SpectralRisk):
             raise InputError(f"beta has shape {beta.shape}; its last axis must have M - 1 = {self.alpha.size} entries")
         if xp is np:
             require("beta", beta, np.isfinite(beta), "every entry must be finite")
-            require("beta", beta, np.diff(beta, prepend=beta[..., :1]) >= 0, "beta must be sorted (non-decreasing)")
+            require(
+                "beta",
+                beta,
+                np.diff(beta, prepend=beta[..., :1]) >= 0,
+                "beta must be sorted (non-decreasing)",
+            )
         return beta
 
     def __eq__(self, other: object) -> bool:

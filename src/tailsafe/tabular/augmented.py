@@ -81,7 +81,7 @@ def augment(problem: FiniteCMDP, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> 
             )
         # D' = D + gamma^t c(s, a): (n, A, N), the same for every successor s'
         reached = cost_so_far[:, None] + problem.discount**t * problem.costs[:, state].transpose(1, 2, 0)
-        next_state = np.zeros(reached.shape[:2] + (1,), int) if last else targets[state]
+        next_state = np.zeros((*reached.shape[:2], 1), int) if last else targets[state]
         probability = np.ones(next_state.shape) if last else chances[state]
         real = probability > 0
         keys = np.broadcast_to(reached[:, :, None, :], (*next_state.shape, problem.num_costs))[real]
@@ -106,9 +106,7 @@ def _layer_bytes(nodes: int, problem: FiniteCMDP, width: int) -> float:
     return 8.0 * (nodes * (1 + problem.num_costs + problem.actions) + edges * (6 + 3 * problem.num_costs))
 
 
-def _merge(
-    state: np.ndarray, cost: np.ndarray, tolerance: float
-) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+def _merge(state: np.ndarray, cost: np.ndarray, tolerance: float) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
     """The distinct (state, cost vector) pairs, ((n,), (n, N)), and for each input row its index among them."""
     ids = np.empty((state.size, 1 + cost.shape[1]), int)
     ids[:, 0] = state

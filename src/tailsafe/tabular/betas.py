@@ -1,12 +1,13 @@
 """The finite set of dual variables beta that the outer problem searches.
 
-For a policy that meets the limits, the optimal beta_i[k] is the alpha_k-quantile of its discounted cost sum, hence one of
-the attainable sums. The sorted tuples of attainable sums therefore contain an optimal beta: searching them loses nothing.
-Of these, tuples whose conjugate integral exceeds the limit are dropped, since E[g_beta] >= 0 puts their sub-risk above it.
+For a policy that meets the limits, the optimal beta_i[k] is the alpha_k-quantile of its discounted cost sum, hence one
+of the attainable sums. The sorted tuples of attainable sums therefore contain an optimal beta: searching them loses
+nothing. Of these, tuples whose conjugate integral exceeds the limit are dropped, since E[g_beta] >= 0 puts their
+sub-risk above it.
 
-When the product over constraints and breakpoints is too large, a coarser grid of attainable sums is used. Rounding a tuple
-up to the grid raises the sub-risk by at most `slack`; the optimum over all tuples is thus at most the best grid value under
-limits widened by the slack, which keeps the certificate honest.
+When the product over constraints and breakpoints is too large, a coarser grid of attainable sums is used. Rounding a
+tuple up to the grid raises the sub-risk by at most `slack`; the optimum over all tuples is thus at most the best grid
+value under limits widened by the slack, which keeps the certificate honest.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class BetaSet:
     exhaustive: bool
 
     def __len__(self) -> int:
-        return self.constant.shape[0]
+        return int(self.constant.shape[0])
 
     def at(self, index: int) -> list[list[float]]:
         """The joint beta number `index`, one list per constraint."""
@@ -72,7 +73,7 @@ def beta_set(
 
 
 def smallest_risk(mdp: AugmentedMDP, spectrum: StepSpectrum, cost: int, max_betas: int = 20_000) -> tuple[float, float]:
-    """The smallest risk of one cost's discounted sum that any policy reaches, whatever its reward: (value, lower bound).
+    """The smallest risk of one cost's discounted sum that any policy reaches: (value, lower bound on it).
 
     min_pi R(pi) = min_beta min_pi E[g_beta(D_T)] + I(beta), and for fixed beta the inner minimum is backward induction.
     The two numbers agree unless there are more than `max_betas` tuples of attainable sums.
@@ -164,8 +165,14 @@ def _product(
         s.g_beta(mdp.terminal_cost[:, i], c.beta[:, None, :])[picks[:, i]]
         for i, (s, c) in enumerate(zip(spectra, candidates, strict=True))
     ]
-    constants = [s.conjugate_integral(c.beta)[picks[:, i]] for i, (s, c) in enumerate(zip(spectra, candidates, strict=True))]
+    constants = [
+        s.conjugate_integral(c.beta)[picks[:, i]] for i, (s, c) in enumerate(zip(spectra, candidates, strict=True))
+    ]
     slacks = [c.slack[picks[:, i]] for i, c in enumerate(candidates)]
     return BetaSet(
-        betas, np.stack(values, -1), np.stack(constants, -1), np.maximum(np.stack(slacks, -1), 0.0), exhaustive
+        betas,
+        np.stack(values, -1),
+        np.stack(constants, -1),
+        np.maximum(np.stack(slacks, -1), 0.0),
+        exhaustive,
     )

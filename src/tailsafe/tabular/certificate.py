@@ -18,8 +18,8 @@ class Certificate:
 
     values: (B,) the LP optimum for each beta, -inf where the limits cannot be met with it.
     multipliers: (B, N) the LP's dual variables of the limits (inf where infeasible).
-    optimum: the best value; a policy attains it. upper_bound: no policy whatsoever is better than this. The two are equal
-    when `exhaustive`: the beta set then contains an optimal beta. best: the index of the best beta.
+    optimum: the best value; a policy attains it. upper_bound: no policy whatsoever is better than this. The two are
+    equal when `exhaustive`: the beta set then contains an optimal beta. best: the index of the best beta.
     """
 
     values: np.ndarray
@@ -61,10 +61,10 @@ def certify(
         # The widened limits admit every policy whose own beta rounds up to this one.
         relaxed = np.any(betas.slack[k] > 0)
         bounds.append(
-            program.maximise_reward(betas.terminal_value[k], room[k] + betas.slack[k]).reward if relaxed else inner.reward
+            program.maximise_reward(betas.terminal_value[k], room[k] + betas.slack[k]).reward
+            if relaxed
+            else inner.reward
         )
         progress(k + 1)
     best = int(np.argmax(values))
-    return Certificate(
-        np.array(values), np.array(multipliers), values[best], max(bounds), betas.exhaustive, best
-    )
+    return Certificate(np.array(values), np.array(multipliers), values[best], max(bounds), betas.exhaustive, best)

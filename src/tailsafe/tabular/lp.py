@@ -83,7 +83,13 @@ class OccupancyLP:
         """The best policy with E[g_i(D_T)] <= room_i = d_i - I_i(beta_i)."""
         rows = self.terminal_rows(terminal_value)
         result = linprog(
-            -self.reward, A_ub=rows, b_ub=room, A_eq=self.flow, b_eq=self.source, bounds=(0, None), method="highs"
+            -self.reward,
+            A_ub=rows,
+            b_ub=room,
+            A_eq=self.flow,
+            b_eq=self.source,
+            bounds=(0, None),
+            method="highs",
         )
         if result.status == INFEASIBLE:
             return InnerOptimum(-np.inf, np.full(room.size, np.inf), None)
@@ -100,4 +106,3 @@ class OccupancyLP:
             total = mass.sum(1, keepdims=True)
             policy.append(np.where(total > 0, mass / np.where(total > 0, total, 1.0), 1.0 / mass.shape[1]))
         return policy
-

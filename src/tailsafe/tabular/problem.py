@@ -64,15 +64,15 @@ class FiniteCMDP:
 
     @property
     def states(self) -> int:
-        return self.transitions.shape[0]
+        return int(self.transitions.shape[0])
 
     @property
     def actions(self) -> int:
-        return self.transitions.shape[1]
+        return int(self.transitions.shape[1])
 
     @property
     def num_costs(self) -> int:
-        return self.costs.shape[0]
+        return int(self.costs.shape[0])
 
     @property
     def effective_horizon(self) -> float:
@@ -89,7 +89,9 @@ class FiniteCMDP:
         if missing:
             raise InputError(f"the problem lacks {', '.join(missing)} (it needs {', '.join(FIELDS)})")
         if unknown:
-            raise InputError(f"the problem has the unknown key {unknown[0]!r} (allowed: {', '.join(FIELDS + COMMENTS)})")
+            raise InputError(
+                f"the problem has the unknown key {unknown[0]!r} (allowed: {', '.join(FIELDS + COMMENTS)})"
+            )
         return cls(**{key: data[key] for key in FIELDS})
 
     @classmethod
@@ -122,9 +124,7 @@ def _number(name: str, value: Any) -> float:
     return float(value)
 
 
-def _array(
-    name: str, values: Any, axes: tuple[str, ...], shape: tuple[int | None, ...] | None = None
-) -> np.ndarray:
+def _array(name: str, values: Any, axes: tuple[str, ...], shape: tuple[int | None, ...] | None = None) -> np.ndarray:
     """`values` as finite float64 of the wanted shape, or an `InputError` naming the place."""
     wanted = name + "".join(f"[{axis}]" for axis in axes)
     try:

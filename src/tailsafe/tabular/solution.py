@@ -55,9 +55,9 @@ class Trace:
 class LearnedPolicy:
     """The best feasible iterate for the beta that the sampler settled on, evaluated exactly.
 
-    policy: per layer (n_t, A) action probabilities on the augmented states. reward: J_R. terminal_law: (L,) probability of
-    each attainable cost vector. risks: of the step spectra; spectrum_risks: of the measures as given (they differ where
-    steps only approximate). beta_index: into the beta set.
+    policy: per layer (n_t, A) action probabilities on the augmented states. reward: J_R. terminal_law: (L,)
+    probability of each attainable cost vector. risks: of the step spectra; spectrum_risks: of the measures as given
+    (they differ where steps only approximate). beta_index: into the beta set.
     """
 
     policy: list[np.ndarray]
@@ -139,9 +139,12 @@ class TabularSolution:
 
     @property
     def status(self) -> str:
-        """optimal: feasible, gap within the tolerance. feasible: feasible, larger gap. unfinished: no feasible iterate yet.
+        """One word.
 
-        infeasible: proved, no policy keeps the limits. undecided: no beta of a coarse grid admits one, but none is excluded.
+        optimal: feasible, gap within the tolerance. feasible: larger gap. unfinished: no feasible iterate yet.
+
+        infeasible: proved, no policy keeps the limits. undecided: no beta of a coarse grid admits one, but none is
+        excluded.
         """
         if self.gap is not None and self.feasible:
             return "optimal" if self.gap <= self.tolerance else "feasible"

@@ -1,4 +1,4 @@
-"""State a finite problem and its limits; get the best policy, its exact risks, and a proof of how close to optimal it is."""
+"""From a finite problem and its limits to the best policy, its exact risks, and a proof of its optimality gap."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def solve_tabular(
     """Maximise the expected discounted reward subject to `risks[i](discounted sum of cost i) <= limits[i]`.
 
     risks, limits: one per cost, or one for all. cells: levels of the step spectra (CVaR needs 2, the mean 1).
-    iterations: at most this many; it stops earlier once the certified gap is below `tolerance`, relative to the optimum,
-    and the sampler has 95 % of its mass on betas that are optimal within it. max_betas: beyond this many, beta is searched
-    on a coarser grid. memory_limit: bytes.
+    iterations: at most this many; it stops earlier once the certified gap is below `tolerance`, relative to the
+    optimum, and the sampler has 95 % of its mass on betas that are optimal within it. max_betas: beyond this many,
+    beta is searched on a coarser grid. memory_limit: bytes.
     """
     started = time.perf_counter()
     if iterations < 1:

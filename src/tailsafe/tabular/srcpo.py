@@ -41,8 +41,8 @@ class Settings:
     radius, decay: trust region eps_t = radius / (t + 1)^decay; 1/2 < decay <= 1 is the Robbins-Monro condition.
     max_weight: lambda_max, the cap on a cost's weight. clip: (g_min, g_max) of the step length; below g_min the steps
     shrink with the gradient, which keeps nearly deterministic policies from leaping.
-    sampler_rate: of the sampler's natural gradient. penalty: the paper's K; None takes the paper's 10, or more where the
-    multipliers of the linear programs demand it.
+    sampler_rate: of the sampler's natural gradient. penalty: the paper's K; None takes the paper's 10, or more where
+    the multipliers of the linear programs demand it.
     """
 
     radius: float = 0.3
@@ -109,7 +109,7 @@ class Trace(NamedTuple):
 
 
 def normalise(mdp: AugmentedMDP, betas: BetaSet, limits: Sequence[float]) -> tuple[Problem, float, np.ndarray]:
-    """The problem in units of its largest reward and costs, with those units: (problem, reward unit, (N,) cost units)."""
+    """The problem in units of its largest reward and costs: (problem, reward unit, (N,) cost units)."""
     reward_unit = float(np.abs(mdp.problem.rewards).max()) or 1.0
     largest = mdp.problem.costs.max((1, 2))
     cost_units = np.where(largest > 0, largest, 1.0)
@@ -118,8 +118,10 @@ def normalise(mdp: AugmentedMDP, betas: BetaSet, limits: Sequence[float]) -> tup
     )
     room = ((np.asarray(limits) - betas.constant) / cost_units).T
     terminal_value = np.moveaxis(betas.terminal_value / cost_units, 0, -1)
-    problem = Problem(layers, mdp.initial, terminal_value, room)
-    return jax.tree.map(jnp.asarray, problem), reward_unit, cost_units
+    problem = Problem(
+        jax.tree.map(jnp.asarray, layers), jnp.asarray(mdp.initial), jnp.asarray(terminal_value), jnp.asarray(room)
+    )
+    return problem, reward_unit, cost_units
 
 
 def start(problem: Problem) -> State:
@@ -148,9 +150,7 @@ def iterate(
 
     def step(state: State, _: None) -> tuple[State, Trace]:
         policy = [jax.nn.softmax(x, axis=1) for x in state.logits]
-        values = evaluate(
-            problem.layers, problem.initial, policy, problem.terminal_value, discount, effective_horizon
-        )
+        values = evaluate(problem.layers, problem.initial, policy, problem.terminal_value, discount, effective_horizon)
         reward, excess = values.objective[0], values.objective[1:] - problem.room
         radius = rates.radius / (state.iteration + 1.0) ** rates.decay
         weights = jax.vmap(weigh, in_axes=(-1, -1, None), out_axes=-1)(values.gram, excess, radius)
@@ -170,4 +170,3 @@ def iterate(
         return State(state.iteration + 1, logits, best, best_reward, sampler), trace
 
     return jax.lax.scan(step, state, length=iterations)
-

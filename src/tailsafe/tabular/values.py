@@ -13,9 +13,9 @@ values too, of the "reward" A_x A_y:
 
 so they ride along in the same pass and no forward pass is needed.
 
-Many betas are evaluated at once along trailing axes `*batch`: successors are then gathered as contiguous rows, which is ten
-times faster on a CPU than a leading batch axis. Written against NumPy's interface: NumPy arrays give float64 references,
-traced JAX arrays the solver's inner loop.
+Many betas are evaluated at once along trailing axes `*batch`: successors are then gathered as contiguous rows, which
+is ten times faster on a CPU than a leading batch axis. Written against NumPy's interface: NumPy arrays give float64
+references, traced JAX arrays the solver's inner loop.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def evaluate(
         later = xp.concatenate([value, products], axis=1)
         # One gather of rows per possible successor; XLA fuses the sum.
         later = sum(
-            lift(layer.probability[..., k, None]) * later[layer.successor[..., k]] for k in range(layer.successor.shape[2])
+            lift(layer.probability[..., k, None]) * later[layer.successor[..., k]]
+            for k in range(layer.successor.shape[2])
         )
         reward = lift(layer.reward[..., None]) + discount * later[:, :, :1]
         q = xp.concatenate([reward, later[:, :, 1:columns]], axis=2)
@@ -100,7 +101,12 @@ def evaluate_exactly(mdp: AugmentedMDP, policy: Policy, terminal_value: np.ndarr
     """`evaluate` on a whole problem, in float64."""
     problem = mdp.problem
     return evaluate(
-        mdp.layers, mdp.initial, policy, np.asarray(terminal_value), problem.discount, problem.effective_horizon
+        mdp.layers,
+        mdp.initial,
+        policy,
+        np.asarray(terminal_value),
+        problem.discount,
+        problem.effective_horizon,
     )
 
 
