@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Phi^-1 of the largest float64 below 1 is 8.2: above this level most of Wang's mass lies where u cannot resolve it.
 WANG_MAX_LEVEL = 5.0
+# Below this level Pow and Wang differ from the mean by less than their own level.
+FLAT_LEVEL = 1e-9
 
 
 class SpectralRisk(abc.ABC):
@@ -131,8 +133,8 @@ class Invertible(SpectralRisk):
 
     @property
     def is_mean(self) -> bool:
-        """Level 0: the spectrum is constant and has no inverse."""
-        return isinstance(self, _Leveled) and self.level == 0
+        """Level 0, to rounding: the spectrum is constant and its inverse means nothing."""
+        return isinstance(self, _Leveled) and self.level < FLAT_LEVEL
 
 
 @dataclass(frozen=True)
