@@ -51,7 +51,7 @@ def test_the_band_holds_simultaneously():
 
 
 def test_lower_order_statistics_use_beta_quantiles():
-    """With one sample the only information is that F(X) is uniform: below[1] is the quantile of Beta(1, 1) = U(0, 1)."""
+    """One sample: all we know is that F(X) is uniform, and below[1] is a quantile of Beta(1, 1) = U(0, 1)."""
     below, above = cdf_band(1, 0.9)
     assert below.tolist() == pytest.approx([0.0, 0.1 * 0.2 / 2])
     assert above.tolist() == pytest.approx([1 - 0.1 * 0.2 / 2, 1.0])

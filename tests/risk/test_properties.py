@@ -92,7 +92,9 @@ def test_no_beta_outside_the_bounds_can_meet_a_limit_on_costs(steps, x, limit):
     assert steps.sub_risk(x, beyond) > limit
 
 
-@given(st.one_of(st.builds(ts.Pow, st.floats(0.05, 0.95)), st.just(ts.Spectrum(lambda u: 3 * u**2))), st.integers(2, 12))
+@given(
+    st.one_of(st.builds(ts.Pow, st.floats(0.05, 0.95)), st.just(ts.Spectrum(lambda u: 3 * u**2))), st.integers(2, 12)
+)
 def test_lemma_on_the_approximation_error(measure, cells):
     """|R_sigma - R_sigma~| <= B ||sigma - sigma~||_1 <= B sigma(1) / M for costs in [0, B], here on the worst law.
 

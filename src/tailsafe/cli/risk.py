@@ -77,11 +77,16 @@ def read_samples(path: Path, column: str | None = None) -> np.ndarray:
     if column is not None and suffix != ".csv":
         raise InputError(f"{path}: --column is for .csv files")
     try:
-        if suffix == ".csv":
-            return np.array(_read_column(path, column))
-        array = np.load(path, allow_pickle=False)
+        return np.array(_read_column(path, column)) if suffix == ".csv" else _read_array(path)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
+
+
+def _read_array(path: Path) -> np.ndarray:
+    import numpy as np
+
+    try:
+        array = np.load(path, allow_pickle=False)
     except (ValueError, EOFError):
         raise InputError(f"{path}: not a .npy file of plain numbers") from None
     if array.dtype.kind not in "fiub":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,8 @@ from tailsafe.risk._arrays import require
 
 FIELDS = ("horizon", "discount", "initial", "transitions", "rewards", "costs")
 COMMENTS = ("name", "description")
-# How far probabilities may be from summing to one (numbers typed with six digits); they are then made exact.
-PROBABILITY_TOLERANCE = 1e-6
+# How far probabilities may be from summing to one (numbers typed with five digits or more); they are then made exact.
+PROBABILITY_TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +131,7 @@ def _array(name: str, values: Any, axes: tuple[str, ...], shape: tuple[int | Non
     try:
         array = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"{name}{_odd_one_out(values)}; it must be numbers in the shape {wanted}") from None
+        raise InputError(f"{_odd_one_out(values, name) or name}; it must be numbers in the shape {wanted}") from None
     if array.ndim != len(axes) or 0 in array.shape:
         raise InputError(f"{name} has shape {array.shape}; it must be {wanted}, each axis at least 1")
     if shape is not None and any(want not in (None, have) for want, have in zip(shape, array.shape, strict=True)):
@@ -140,18 +141,18 @@ def _array(name: str, values: Any, axes: tuple[str, ...], shape: tuple[int | Non
     return array
 
 
-def _odd_one_out(values: Any, path: str = "") -> str:
-    """Where nested lists stop being rectangular or numeric: `[1][0] has length 2, its neighbours 3`."""
+def _odd_one_out(values: Any, path: str) -> str:
+    """Where nested lists stop being rectangular or numeric, in words; empty if they do not."""
     if not isinstance(values, list | tuple):
-        return f"{path} is {values!r}" if not isinstance(values, int | float) else ""
+        return "" if isinstance(values, int | float) else f"{path} is {values!r}"
     lengths = [len(v) if isinstance(v, list | tuple) else None for v in values]
-    for i, length in enumerate(lengths):
-        if length != lengths[0]:
-            say = ["a number" if n is None else f"length {n}" for n in (length, lengths[0])]
-            return f"{path}[{i}] has {say[0]}, {path}[0] has {say[1]}".replace("has a number", "is a number")
-    for i, value in enumerate(values):
+    usual = statistics.mode(lengths) if lengths else None
+    for i, (value, length) in enumerate(zip(values, lengths, strict=True)):
         if found := _odd_one_out(value, f"{path}[{i}]"):
             return found
+        if length != usual:
+            say = ["a number" if n is None else f"a list of {n}" for n in (length, usual)]
+            return f"{path}[{i}] is {say[0]}, its neighbours are {say[1]}"
     return ""
 
 

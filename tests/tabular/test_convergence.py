@@ -1,0 +1,67 @@
+"""The theorem, tried: on random problems the algorithm's own policy reaches the LP optimum and the sampler finds beta.
+
+Each problem is drawn from its number: 2-4 states, 2-3 actions, horizon 3-6, one or two binary costs, CVaR, Pow or Wang
+with up to 3 cells, and limits at 80 % of what the uniform policy risks. Numbers whose problem is infeasible, or whose
+limits do not bind (the optimum loses less than 1 % of the unconstrained reward), are left out of the list below: they
+would test nothing. `test_the_list_is_complete` checks that no other number up to the last was left out.
+"""
+
+import numpy as np
+import pytest
+
+import tailsafe as ts
+from tailsafe.tabular import augment
+from tailsafe.tabular.betas import beta_set
+from tailsafe.tabular.certificate import certify
+from tailsafe.tabular.lp import OccupancyLP
+from tailsafe.tabular.solve import state_problem
+from tailsafe.tabular.values import occupancy
+from tests.tabular.problems import random_problem
+
+FAMILIES = ["cvar:0.5", "cvar:0.75", "pow:0.5", "pow:0.75", "wang:0.5", "wang:1.0"]
+BINDING = [1, 2, 4, 5]
+RELATIVE = 1e-3
+
+
+def draw(number):
+    """Problem, measure, limits and cells of a number."""
+    rng = np.random.default_rng(number)
+    states, actions, costs = rng.integers(2, 5), rng.integers(2, 4), rng.integers(1, 3)
+    horizon = rng.integers(3, 7) if costs == 1 else rng.integers(3, 5)
+    # Three cells where the product of the constraints' betas stays small.
+    cells = 3 if costs == 1 and horizon <= 4 else 2
+    problem = random_problem(number, states, actions, int(horizon), costs)
+    measure = ts.parse_spectrum(FAMILIES[number % len(FAMILIES)])
+    mdp = augment(problem)
+    uniform = [np.full(layer.reward.shape, 1 / actions) for layer in mdp.layers]
+    law = occupancy(mdp, uniform)[-1]
+    steps = measure.discretize(cells)
+    limits = [0.8 * float(steps.risk(sums, law)) for sums in mdp.terminal_cost.T]
+    return problem, measure, limits, cells
+
+
+def binds(number):
+    """Whether the limits can be met and cost at least 1 % of the reward."""
+    problem, measure, limits, cells = draw(number)
+    mdp = augment(problem)
+    spectra = state_problem(problem, measure, limits, cells).spectra
+    free = OccupancyLP(mdp).maximise_reward(mdp.terminal_cost, mdp.terminal_cost.max(0)).reward
+    optimum = certify(mdp, beta_set(mdp, spectra, limits), limits).optimum
+    return bool(np.isfinite(optimum) and free - optimum >= 0.01 * free)
+
+
+@pytest.mark.parametrize("number", BINDING)
+def test_converges_to_the_lp_optimum(number):
+    problem, measure, limits, cells = draw(number)
+    solution = ts.solve_tabular(problem, measure, limits, cells=cells)
+    assert solution.certificate.exhaustive
+    assert solution.feasible
+    assert np.all(np.array(solution.risks) <= np.array(limits) * (1 + 1e-9))
+    assert -1e-9 <= solution.gap <= RELATIVE * solution.optimum
+    optimal = solution.certificate.optimal_betas(RELATIVE * solution.optimum)
+    assert solution.learning.sampler[optimal].sum() > 0.95
+
+
+@pytest.mark.slow
+def test_the_list_is_complete():
+    assert [n for n in range(max(BINDING) + 1) if binds(n)] == BINDING

@@ -1,0 +1,189 @@
+"""The solver end to end on problems whose answer is known by hand, and where the classical answers are wrong."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tailsafe as ts
+from tailsafe.tabular import Settings, augment
+from tailsafe.tabular.augmented import GIB
+from tailsafe.tabular.lp import OccupancyLP
+from tailsafe.tabular.values import expected_reward, occupancy
+from tests.tabular.problems import gamble, random_problem
+
+TWO_ROADS = Path(__file__).parents[2] / "examples" / "two_roads.json"
+LIMIT = 2.0
+CVAR = ts.CVaR(0.75)
+
+
+def test_gamble_by_hand():
+    solution = ts.solve_tabular(gamble(), CVAR, 2.0)
+    assert solution.status == "optimal"
+    assert solution.feasible
+    assert solution.optimum == pytest.approx(0.5, rel=1e-9)
+    assert solution.reward == pytest.approx(0.5, rel=5e-4)
+    assert solution.beta == [[0.0]]
+    assert solution.risks[0] <= 2.0 + 1e-9
+    # The policy is in the augmented state space: layer 0 holds the single start state.
+    assert solution.policy[0][0, 1] == pytest.approx(0.5, rel=1e-3)
+
+
+def test_with_the_mean_as_risk_it_is_an_expectation_constrained_problem():
+    # The expected cost of gambling with probability q is q, so a limit of 0.3 allows q = 0.3.
+    solution = ts.solve_tabular(gamble(), ts.Mean(), 0.3)
+    assert solution.reward == pytest.approx(0.3, rel=1e-3)
+    assert solution.beta == [[]]
+
+
+def test_a_limit_that_never_binds_gives_the_unconstrained_optimum():
+    solution = ts.solve_tabular(gamble(), CVAR, 100.0)
+    assert solution.reward == pytest.approx(1.0, rel=1e-3)
+    assert solution.risks == pytest.approx([4.0], rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def two_roads():
+    return ts.solve_tabular(ts.FiniteCMDP.load(TWO_ROADS), CVAR, LIMIT)
+
+
+def test_the_best_policy_for_the_mean_breaks_the_risk_limit(two_roads):
+    mdp = two_roads.mdp
+    best = OccupancyLP(mdp).maximise_reward(mdp.terminal_cost, np.array([LIMIT]))
+    law = occupancy(mdp, best.policy)[-1]
+    assert law @ mdp.terminal_cost[:, 0] <= LIMIT  # fine on average
+    assert CVAR.risk(mdp.terminal_cost[:, 0], law) > 1.4 * LIMIT
+    assert two_roads.risks[0] <= LIMIT + 1e-9
+
+
+def test_the_best_policy_for_expected_state_wise_risk_breaks_it_too(two_roads):
+    """max J_R with E_{s0}[CVaR(cost | s0)] <= d, exactly, for the two start states.
+
+    Each road is a world of its own, so with one cost per road the constraint is rho_1 (E g_{b1}(D_1) + b1) + ..., linear
+    for fixed (b1, b2): g_b(0) = 0 where the other road was taken. The mixture of the two laws has a larger CVaR than the
+    average of their CVaRs, and the policy exploits it.
+    """
+    problem = two_roads.statement.problem
+    highway, mountain = np.array([1, 0, 1, 0])[:, None], np.array([0, 1, 0, 1])[:, None]
+    costs = np.stack([problem.costs[0] * highway, problem.costs[0] * mountain])
+    split = augment(
+        ts.FiniteCMDP(problem.horizon, problem.discount, problem.initial, problem.transitions, problem.rewards, costs)
+    )
+    program = OccupancyLP(split)
+    candidates = []
+    for b1 in split.attainable(0):
+        for b2 in split.attainable(1):
+            room = LIMIT - 0.5 * b1 - 0.5 * b2
+            if room >= 0:
+                excess = np.maximum(split.terminal_cost - [b1, b2], 0).sum(1, keepdims=True) / 0.25
+                candidates.append(program.maximise_reward(excess, np.array([room])))
+    best = max(candidates, key=lambda c: c.reward)
+    law = occupancy(split, best.policy)[-1]
+    total = split.terminal_cost.sum(1)
+    on_mountain = split.terminal_cost[:, 1] > 0
+    assert best.reward > two_roads.optimum  # better looking,
+    assert CVAR.risk(total, law) > 1.2 * LIMIT  # and unsafe
+    assert law[on_mountain].sum() > 0.25  # the worst quarter of all days is made of mountain days
+
+
+def test_two_roads_is_solved(two_roads):
+    assert two_roads.status == "optimal"
+    assert two_roads.certificate.exhaustive
+    assert two_roads.gap <= 5e-4 * two_roads.optimum
+    assert two_roads.sampler_mass > 0.95
+    assert 0 < two_roads.beta[0][0] < LIMIT
+
+
+def test_reported_numbers_are_those_of_the_returned_policy(two_roads):
+    mdp, policy = two_roads.mdp, two_roads.policy
+    assert expected_reward(mdp, policy) == two_roads.reward
+    law = occupancy(mdp, policy)[-1]
+    assert CVAR.risk(mdp.terminal_cost[:, 0], law) == pytest.approx(two_roads.risks[0], rel=1e-12)
+    for pi in policy:
+        np.testing.assert_allclose(pi.sum(1), 1.0, rtol=1e-12)
+
+
+def test_infeasible_problems_name_the_smallest_risk():
+    problem = ts.FiniteCMDP.load(TWO_ROADS)
+    solution = ts.solve_tabular(problem, CVAR, 1.5)
+    assert solution.status == "infeasible"
+    assert not solution.feasible
+    assert solution.optimum is None
+    assert solution.learning is None
+    # Always slow is the safest there is.
+    mdp = solution.mdp
+    slow = [np.eye(2)[np.zeros(layer.state.size, int)] for layer in mdp.layers]
+    smallest = CVAR.risk(mdp.terminal_cost[:, 0], occupancy(mdp, slow)[-1])
+    assert solution.smallest_risks == pytest.approx([smallest], rel=1e-9)
+    assert ts.solve_tabular(problem, CVAR, smallest * 1.01, iterations=10).certificate.feasible
+
+
+def test_units_of_reward_and_cost_do_not_matter():
+    base = random_problem(0, horizon=4)
+    scaled = ts.FiniteCMDP(4, 0.9, base.initial, base.transitions, 1000 * base.rewards, 0.01 * base.costs)
+    one, two = ts.solve_tabular(base, CVAR, 2.5), ts.solve_tabular(scaled, CVAR, 0.025)
+    assert two.status == one.status == "optimal"
+    assert two.optimum == pytest.approx(1000 * one.optimum, rel=1e-6)
+    assert two.reward == pytest.approx(two.optimum, rel=1e-3)
+    assert two.risks[0] <= 0.025 * (1 + 1e-9)
+
+
+def test_same_input_same_answer():
+    first, second = (ts.solve_tabular(gamble(), CVAR, 2.0).to_json() for _ in range(2))
+    assert {**first, "seconds": 0} == {**second, "seconds": 0}
+
+
+def test_a_coarse_grid_says_so():
+    problem = random_problem(2, horizon=4)
+    solution = ts.solve_tabular(problem, ts.Pow(0.6), 1.8, cells=3, max_betas=12)
+    assert solution.to_json()["certificate"] == "grid"
+    assert solution.to_json()["optimum_upper_bound"] >= solution.optimum
+    exact = ts.solve_tabular(problem, ts.Pow(0.6), 1.8, cells=3, max_betas=5000, iterations=1)
+    assert solution.optimum - 1e-9 <= exact.optimum <= solution.certificate.upper_bound + 1e-9
+
+
+def test_mixed_measures_each_with_its_own_limit():
+    problem = random_problem(5, horizon=3, costs=2)
+    solution = ts.solve_tabular(problem, [ts.CVaR(0.5), ts.Wang(0.5)], [1.5, 1.8])
+    assert [s.cells for s in solution.statement.spectra] == [2, 3]
+    assert solution.feasible
+    assert [len(b) for b in solution.beta] == [1, 2]
+    assert np.all(np.array(solution.risks) <= np.array([1.5, 1.8]) + 1e-9)
+
+
+def test_too_few_iterations_are_reported_honestly():
+    # One iteration from the uniform policy, which breaks the limit: there is nothing feasible to return.
+    solution = ts.solve_tabular(ts.FiniteCMDP.load(TWO_ROADS), CVAR, LIMIT, iterations=1)
+    assert solution.status == "unfinished"
+    assert not solution.feasible
+    assert solution.reward is None
+    assert solution.optimum == pytest.approx(3.154757, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"limits": [1.0, 2.0]}, "2 limits for 1 costs"),
+        ({"limits": float("nan")}, "limit 0 is nan"),
+        ({"limits": "2.0"}, "is no limit"),
+        ({"risks": "cvar:0.75"}, "is no risk measure"),
+        ({"risks": [CVAR, CVAR]}, "2 risk measures for 1 costs"),
+        ({"iterations": 0}, "iterations is 0"),
+        ({"tolerance": 0.0}, "tolerance is 0"),
+        ({"max_betas": 0}, "max_betas is 0"),
+        ({"cells": 0}, "whole number of at least 1"),
+        ({"memory_limit": 1e-7 * GIB}, "memory limit"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, reason):
+    with pytest.raises(ts.InputError, match=reason):
+        ts.solve_tabular(**{"problem": gamble(), "risks": CVAR, "limits": 2.0} | arguments)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [({"decay": 0.5}, "Robbins-Monro"), ({"radius": 0.0}, "radius is 0"), ({"clip": (2.0, 1.0)}, "clip is")],
+)
+def test_bad_settings_are_refused(settings, reason):
+    with pytest.raises(ts.InputError, match=reason):
+        Settings(**settings)
