@@ -21,7 +21,7 @@ $(READY): pyproject.toml
 
 train: $(READY)  ## solve the demo problem, prove how close to optimal it is, draw it
 	@mkdir -p runs
-	$(BIN)/tailsafe tabular examples/icy_road.json --risk cvar:0.75 --limit 1.2 --plot runs/icy_road.png
+	$(BIN)/tailsafe tabular examples/two_roads.json --risk cvar:0.75 --limit 2 --compare --plot runs/two_roads.png
 
 test: $(READY) lint  ## the whole suite, style and types included
 	$(BIN)/python -m pytest -m "not slow"

@@ -1,5 +1,6 @@
 """The solver end to end on problems whose answer is known by hand, and where the classical answers are wrong."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import tailsafe as ts
 from tailsafe.tabular import Settings, augment
 from tailsafe.tabular.augmented import GIB
-from tailsafe.tabular.lp import OccupancyLP
+from tailsafe.tabular.rivals import best_for_state_wise_risk, best_for_the_mean
 from tailsafe.tabular.values import expected_reward, occupancy
 from tests.tabular.problems import gamble, random_problem
 
@@ -48,42 +49,47 @@ def two_roads():
 
 
 def test_the_best_policy_for_the_mean_breaks_the_risk_limit(two_roads):
-    mdp = two_roads.mdp
-    best = OccupancyLP(mdp).maximise_reward(mdp.terminal_cost, np.array([LIMIT]))
-    law = occupancy(mdp, best.policy)[-1]
-    assert law @ mdp.terminal_cost[:, 0] <= LIMIT  # fine on average
-    assert CVAR.risk(mdp.terminal_cost[:, 0], law) > 1.4 * LIMIT
+    rival = best_for_the_mean(two_roads.mdp, LIMIT)
+    assert rival.law @ rival.costs <= LIMIT  # fine on average
+    assert CVAR.risk(rival.costs, rival.law) > 1.4 * LIMIT
     assert two_roads.risks[0] <= LIMIT + 1e-9
 
 
 def test_the_best_policy_for_expected_state_wise_risk_breaks_it_too(two_roads):
-    """max J_R with E_{s0}[CVaR(cost | s0)] <= d, exactly, for the two start states.
+    rival = best_for_state_wise_risk(two_roads.statement.problem, CVAR.discretize(2), LIMIT)
+    assert rival.reward > two_roads.optimum  # better looking,
+    assert CVAR.risk(rival.costs, rival.law) > 1.2 * LIMIT  # and unsafe
 
-    Each road is a world of its own, so with one cost per road the constraint is rho_1 (E g_{b1}(D_1) + b1) + ..., linear
-    for fixed (b1, b2): g_b(0) = 0 where the other road was taken. The mixture of the two laws has a larger CVaR than the
-    average of their CVaRs, and the policy exploits it.
-    """
+
+def test_state_wise_risk_with_one_start_is_the_risk():
+    """With a single start state the two formulations are one: the rival's optimum is the certified optimum."""
+    rival = best_for_state_wise_risk(gamble(), CVAR.discretize(2), 2.0)
+    assert rival.reward == pytest.approx(0.5, rel=1e-9)
+    assert best_for_state_wise_risk(gamble(), CVAR.discretize(2), -1.0) is None
+    assert best_for_the_mean(augment(gamble()), -1.0) is None
+
+
+def test_state_wise_optimum_against_its_definition(two_roads):
+    """The rival's own constraint, recomputed from a policy on the split problem by conditioning on the start."""
     problem = two_roads.statement.problem
-    highway, mountain = np.array([1, 0, 1, 0])[:, None], np.array([0, 1, 0, 1])[:, None]
-    costs = np.stack([problem.costs[0] * highway, problem.costs[0] * mountain])
-    split = augment(
-        ts.FiniteCMDP(problem.horizon, problem.discount, problem.initial, problem.transitions, problem.rewards, costs)
-    )
-    program = OccupancyLP(split)
-    candidates = []
-    for b1 in split.attainable(0):
-        for b2 in split.attainable(1):
-            room = LIMIT - 0.5 * b1 - 0.5 * b2
-            if room >= 0:
-                excess = np.maximum(split.terminal_cost - [b1, b2], 0).sum(1, keepdims=True) / 0.25
-                candidates.append(program.maximise_reward(excess, np.array([room])))
-    best = max(candidates, key=lambda c: c.reward)
-    law = occupancy(split, best.policy)[-1]
-    total = split.terminal_cost.sum(1)
-    on_mountain = split.terminal_cost[:, 1] > 0
-    assert best.reward > two_roads.optimum  # better looking,
-    assert CVAR.risk(total, law) > 1.2 * LIMIT  # and unsafe
-    assert law[on_mountain].sum() > 0.25  # the worst quarter of all days is made of mountain days
+    rival = best_for_state_wise_risk(problem, CVAR.discretize(2), LIMIT)
+    # Risks of each road by itself under the certified policy: their average is below the true risk (concavity).
+    mdp, policy = two_roads.mdp, two_roads.policy
+    parts = []
+    for start in (0, 1):
+        alone = augment(dataclasses.replace(problem, initial=np.eye(4)[start]))
+        index = [
+            [
+                np.flatnonzero((big.state == s) & np.isclose(big.cost_so_far[:, 0], d))[0]
+                for s, d in zip(x.state, x.cost_so_far[:, 0], strict=True)
+            ]
+            for x, big in zip(alone.layers, mdp.layers, strict=True)
+        ]
+        law = occupancy(alone, [pi[k] for pi, k in zip(policy, index, strict=True)])[-1]
+        parts.append(CVAR.risk(alone.terminal_cost[:, 0], law))
+    assert np.mean(parts) < two_roads.risks[0] - 0.1
+    assert np.mean(parts) <= LIMIT  # so our policy is feasible for the rival, whose reward must be at least as high
+    assert rival.reward >= two_roads.reward - 1e-9
 
 
 def test_two_roads_is_solved(two_roads):

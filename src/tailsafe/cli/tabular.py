@@ -13,6 +13,7 @@ from tailsafe.errors import InputError
 
 if TYPE_CHECKING:
     from tailsafe.tabular import TabularSolution
+    from tailsafe.tabular.rivals import Rival
 
 NOT_SOLVED = 1
 
@@ -33,6 +34,9 @@ def tabular(
     tolerance: Annotated[float, typer.Option(help="Relative gap to the optimum at which to stop.")] = 5e-4,
     max_betas: Annotated[int, typer.Option(help="Beyond this many dual variables, search a coarser grid.")] = 512,
     memory_limit: Annotated[float, typer.Option(help="GiB that the augmented states and tables may take.")] = 2.0,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Also show what a limit on the mean, or on state-wise risk, would choose.")
+    ] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the run and the final cost distribution.")] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -63,14 +67,15 @@ def tabular(
             memory_limit=memory_limit * GIB,
             progress=progress,
         )
+    rivals = _rivals(solution) if compare else []
     if plot is not None and solution.learning is not None:
         from tailsafe.viz.tabular import draw_solution
 
-        draw_solution(solution, plot)
+        draw_solution(solution, plot, rivals)
     if json:
-        emit_json(solution.to_json())
+        emit_json(solution.to_json() | ({"rivals": [_rival_json(solution, r) for r in rivals]} if compare else {}))
     else:
-        _print(solution, plot if solution.learning is not None else None)
+        _print(solution, rivals, plot if solution.learning is not None else None)
     if not solution.feasible:
         raise typer.Exit(NOT_SOLVED)
 
@@ -113,7 +118,26 @@ class _progress:
         self._bars.update(self._tasks[phase], completed=done)  # type: ignore[arg-type]
 
 
-def _print(solution: TabularSolution, plot: Path | None) -> None:
+def _rivals(solution: TabularSolution) -> list[Rival]:
+    """The optima of simpler formulations, for a problem with one cost."""
+    from tailsafe.tabular.rivals import best_for_state_wise_risk, best_for_the_mean
+
+    statement = solution.statement
+    if statement.problem.num_costs != 1:
+        raise InputError(f"--compare is for problems with one cost; this one has {statement.problem.num_costs}")
+    found = [
+        best_for_the_mean(solution.mdp, statement.limits[0]),
+        best_for_state_wise_risk(statement.problem, statement.spectra[0], statement.limits[0]),
+    ]
+    return [rival for rival in found if rival is not None]
+
+
+def _rival_json(solution: TabularSolution, rival: Rival) -> dict[str, object]:
+    risk = float(solution.statement.spectra[0].risk(rival.costs, rival.law))
+    return {"name": rival.name, "reward": rival.reward, "risk": risk, "feasible": solution.statement.met_by([risk])}
+
+
+def _print(solution: TabularSolution, rivals: list[Rival], plot: Path | None) -> None:
     from rich.table import Table
 
     out = console()
@@ -136,6 +160,10 @@ def _print(solution: TabularSolution, plot: Path | None) -> None:
     out.print(table)
     for line in _verdict(solution):
         out.print(line)
+    for rival in rivals:
+        shown = _rival_json(solution, rival)
+        verdict = "keeps it" if shown["feasible"] else "[red]breaks it[/red]"
+        out.print(f"a {rival.name} would choose reward {rival.reward:.6g}, risk {shown['risk']:.6g}: {verdict}")
     if plot is not None:
         out.print(f"picture: {plot}")
 

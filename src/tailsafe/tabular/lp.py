@@ -82,20 +82,23 @@ class OccupancyLP:
     def maximise_reward(self, terminal_value: np.ndarray, room: np.ndarray) -> InnerOptimum:
         """The best policy with E[g_i(D_T)] <= room_i = d_i - I_i(beta_i)."""
         rows = self.terminal_rows(terminal_value)
-        result = linprog(
-            -self.reward,
-            A_ub=rows,
-            b_ub=room,
-            A_eq=self.flow,
-            b_eq=self.source,
-            bounds=(0, None),
-            method="highs",
-        )
-        if result.status == INFEASIBLE:
-            return InnerOptimum(-np.inf, np.full(room.size, np.inf), None)
-        if result.status != OPTIMAL:
-            raise RuntimeError(f"the linear program ended with status {result.status}: {result.message}")
-        return InnerOptimum(-result.fun, -result.ineqlin.marginals, self.policy(result.x))
+        # On the edge of feasibility HiGHS may give up without an answer; another of its solvers then has one.
+        for method, presolve in (("highs", True), ("highs-ds", False), ("highs-ipm", True)):
+            result = linprog(
+                -self.reward,
+                A_ub=rows,
+                b_ub=room,
+                A_eq=self.flow,
+                b_eq=self.source,
+                bounds=(0, None),
+                method=method,
+                options={"presolve": presolve},
+            )
+            if result.status == OPTIMAL:
+                return InnerOptimum(-result.fun, -result.ineqlin.marginals, self.policy(result.x))
+            if result.status == INFEASIBLE:
+                return InnerOptimum(-np.inf, np.full(room.size, np.inf), None)
+        raise RuntimeError(f"no solver finished the linear program, the last with: {result.message}")
 
     def policy(self, x: np.ndarray) -> list[np.ndarray]:
         """The policy behind an occupancy measure; uniform where the state is never reached."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tailsafe.risk import quantile
+from tailsafe.tabular.rivals import Rival
 from tailsafe.tabular.solution import Learning, TabularSolution
 from tailsafe.viz.figures import BLUE, GREY, ORANGE, RED, new_figure, save, tidy
 
@@ -15,21 +19,24 @@ COST_COLOURS = (ORANGE, "#8e44ad", "#16a085", "#2c3e50")
 QUANTILES = (0.5, 0.75, 0.9, 0.99)
 
 
-def draw_solution(solution: TabularSolution, path: Path) -> None:
-    """Reward and risk per iteration, the sampler's mass over beta, and the final cost distributions."""
+def draw_solution(solution: TabularSolution, path: Path, rivals: Sequence[Rival] = ()) -> None:
+    """Reward and risk per iteration, the sampler's mass over beta, and the cost distributions, ours and the rivals'."""
     learning = solution.learning
     if learning is None:
         raise ValueError("an infeasible problem has no run to draw")
-    costs = solution.statement.problem.num_costs
-    figure = new_figure(13.5, 3.6 * max(2, costs) if costs > 1 else 6.6)
-    grid = figure.add_gridspec(2, 3 if costs == 1 else 2 + 1)
-    _draw_reward(figure.add_subplot(grid[0, 0]), solution, learning)
-    _draw_risks(figure.add_subplot(grid[1, 0]), solution, learning)
-    _draw_sampler(figure.add_subplot(grid[0, 1]), solution, learning)
-    _draw_entropy(figure.add_subplot(grid[1, 1]), learning)
-    right = grid[:, 2].subgridspec(costs, 1)
-    for i in range(costs):
-        _draw_costs(figure.add_subplot(right[i]), solution, i)
+    panels: list[Callable[[Any], None]] = [
+        lambda axes: _draw_reward(axes, solution, learning),
+        lambda axes: _draw_risks(axes, solution, learning),
+        lambda axes: _draw_sampler(axes, solution, learning),
+        *(partial(_draw_costs, solution=solution, cost=i) for i in range(solution.statement.problem.num_costs)),
+        *(partial(_draw_rival, solution=solution, rival=rival) for rival in rivals),
+    ]
+    columns = math.ceil(len(panels) / 2)
+    figure = new_figure(5.2 * columns, 7.0)
+    for axes, panel in zip(figure.subplots(2, columns).T.flat, panels, strict=False):
+        panel(axes)
+    for axes in figure.axes[len(panels) :]:
+        axes.set_visible(False)
     save(figure, path)
 
 
@@ -79,39 +86,41 @@ def _draw_sampler(axes: Any, solution: TabularSolution, learning: Learning) -> N
     if betas.shape[1] != 1:
         axes.set_xlim(-1, min(len(solution.betas), 40))
     axes.set_ylim(0, 1)
-    tidy(axes, "Where the sampler puts its mass (blue: certified optimal)", label, "probability ξ(β)")
-
-
-def _draw_entropy(axes: Any, learning: Learning) -> None:
-    axes.plot(np.arange(1, learning.iterations + 1), learning.trace.entropy, color=BLUE, linewidth=1)
-    axes.set_xscale("log")
-    axes.set_ylim(bottom=0)
-    tidy(axes, "The sampler makes up its mind", "iteration", "entropy of ξ (nats)")
+    tidy(axes, "Sampler over β (blue: certified optimal)", label, "probability ξ(β)")
 
 
 def _draw_costs(axes: Any, solution: TabularSolution, cost: int) -> None:
     best = solution.best
-    limit = solution.statement.limits[cost]
     if best is None:
         axes.text(0.5, 0.5, "no feasible policy yet", ha="center", transform=axes.transAxes)
         tidy(axes, f"Cost {cost} of the final policy", "discounted cost", "probability")
         return
-    sums = solution.mdp.terminal_cost[:, cost]
+    _draw_law(axes, solution, cost, solution.mdp.terminal_cost[:, cost], best.terminal_law, BLUE)
+    tidy(axes, f"Cost {cost} of the final policy: limit kept", "discounted cost", "probability")
+
+
+def _draw_rival(axes: Any, solution: TabularSolution, rival: Rival) -> None:
+    _draw_law(axes, solution, 0, rival.costs, rival.law, GREY)
+    kept = solution.statement.met_by([float(solution.statement.spectra[0].risk(rival.costs, rival.law))])
+    tidy(axes, f"{rival.name.capitalize()}: {'kept' if kept else 'broken'}", "discounted cost", "probability")
+
+
+def _draw_law(axes: Any, solution: TabularSolution, cost: int, sums: np.ndarray, law: np.ndarray, colour: str) -> None:
+    """A distribution of cost sums with its quantiles, its risk and the limit marked."""
+    measure, limit = solution.statement.measures[cost], solution.statement.limits[cost]
     values, where = np.unique(sums, return_inverse=True)
-    mass = np.bincount(where, best.terminal_law)
-    span = max(float(np.ptp(values)), 1e-9)
-    axes.bar(values, mass, width=span / 60, color=BLUE, alpha=0.75)
-    marks = quantile(values, np.array(QUANTILES), mass)
-    seen: dict[float, list[str]] = {}
-    for p, x in zip(QUANTILES, marks, strict=True):
-        seen.setdefault(float(x), []).append(f"{100 * p:g} %")
-    top = 1.18 * float(mass.max())
-    for x, names in seen.items():
+    mass = np.bincount(where.reshape(-1), law)
+    span = max(float(solution.mdp.terminal_cost[:, cost].max()), 1e-9)
+    axes.bar(values, mass, width=span / 50, color=colour, alpha=0.8)
+    labels: dict[float, list[str]] = {}
+    for p, x in zip(QUANTILES, quantile(values, np.array(QUANTILES), mass), strict=True):
+        labels.setdefault(float(x), []).append(f"{100 * p:g} %")
+    top = 1.35 * float(mass.max())
+    for x, names in labels.items():
         axes.axvline(x, color=GREY, linewidth=0.8, linestyle=":")
-        axes.text(x, top, " " + ", ".join(names), rotation=90, va="top", ha="right", fontsize=8, color=GREY)
-    risk = best.risks[cost]
-    axes.axvline(risk, color=ORANGE, label=f"{solution.statement.measures[cost]} = {risk:.4g}")
+        axes.text(x, top, ", ".join(names) + " ", rotation=90, va="top", ha="right", fontsize=8, color=GREY)
+    risk = float(solution.statement.spectra[cost].risk(sums, law))
+    axes.axvline(risk, color=ORANGE, linewidth=2, label=f"{measure} = {risk:.4g}")
     axes.axvline(limit, color=RED, linestyle="--", label=f"limit {limit:g}")
-    axes.set_ylim(0, top)
-    axes.legend(frameon=False, loc="upper center")
-    tidy(axes, f"Cost {cost} of the final policy, with quantiles", "discounted cost", "probability")
+    axes.set(xlim=(-0.04 * span, 1.04 * span), ylim=(0, top))
+    axes.legend(frameon=False, loc="center right", fontsize=9)
