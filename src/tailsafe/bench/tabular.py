@@ -43,7 +43,7 @@ def bench_tabular(horizons: Sequence[int] = (3, 4, 5, 6, 7, 8), betas: Sequence[
             lp_seconds = time.perf_counter() - started
             with jax.enable_x64(True):
                 arrays, _, _ = srcpo.normalise(mdp, chosen, limit)
-                rates = srcpo.Rates.of(srcpo.Settings(), 10.0)
+                rates = srcpo.Rates.of(srcpo.Settings(), np.array([10.0]))
                 fixed = (arrays, rates, problem.discount, problem.effective_horizon, ITERATIONS)
                 state = srcpo.iterate(srcpo.start(arrays), *fixed)[0]
                 state.sampler.block_until_ready()

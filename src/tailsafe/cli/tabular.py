@@ -12,10 +12,13 @@ from tailsafe.cli.app import JsonFlag, app, console, emit_json
 from tailsafe.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+
     from tailsafe.tabular import TabularSolution
     from tailsafe.tabular.rivals import Rival
 
 NOT_SOLVED = 1
+PHASES = {"optimum": "optimum by linear programs", "policy": "learning policy and sampler"}
 
 
 @app.command()
@@ -55,7 +58,7 @@ def tabular(
 
     measures = [parse_spectrum(text) for text in risk]
     stated = FiniteCMDP.load(problem)
-    with _progress(quiet=json) as progress:
+    with _ProgressBars(quiet=json) as progress:
         solution = solve_tabular(
             stated,
             measures,
@@ -92,10 +95,8 @@ def _limit(text: str) -> float:
     return value
 
 
-class _progress:
+class _ProgressBars:
     """A rich progress bar on stderr behind the solver's callback; silent if asked, or if nobody watches."""
-
-    LABELS = {"optimum": "optimum by linear programs", "policy": "learning policy and sampler"}  # noqa: RUF012
 
     def __init__(self, quiet: bool) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -103,9 +104,9 @@ class _progress:
         err = console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._bars = Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True)
-        self._tasks: dict[str, object] = {}
+        self._tasks: dict[str, TaskID] = {}
 
-    def __enter__(self) -> _progress:
+    def __enter__(self) -> _ProgressBars:
         self._bars.start()
         return self
 
@@ -114,8 +115,8 @@ class _progress:
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         if phase not in self._tasks:
-            self._tasks[phase] = self._bars.add_task(self.LABELS[phase], total=total)
-        self._bars.update(self._tasks[phase], completed=done)  # type: ignore[arg-type]
+            self._tasks[phase] = self._bars.add_task(PHASES[phase], total=total)
+        self._bars.update(self._tasks[phase], completed=done)
 
 
 def _rivals(solution: TabularSolution) -> list[Rival]:
@@ -150,7 +151,7 @@ def _print(solution: TabularSolution, rivals: list[Rival], plot: Path | None) ->
     for i, (measure, limit) in enumerate(zip(statement.measures, statement.limits, strict=True)):
         risk = solution.risks[i] if solution.risks else None
         if risk is not None:
-            verdict = "[green]kept[/green]" if risk <= limit + 1e-9 * max(1.0, abs(limit)) else "[red]broken[/red]"
+            verdict = "[green]kept[/green]" if statement.keeps(i, risk) else "[red]broken[/red]"
             row = [f"{risk:.6g}", verdict]
         elif solution.smallest_risks:
             row = [f"at least {solution.smallest_risks[i]:.6g}", "-"]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.polynomial import legendre
 
+from tailsafe.arrays import Array, as_float, namespace
 from tailsafe.errors import InputError
-from tailsafe.risk._arrays import Array, as_float, namespace
 from tailsafe.risk.spectra import SpectralRisk
 
 NODES = 12

@@ -10,7 +10,7 @@ learner can be vmapped over risk measures with the same M.
 
 from __future__ import annotations
 
-from tailsafe.risk._arrays import Array, as_float, namespace
+from tailsafe.arrays import Array, as_float, namespace
 
 
 def g_beta(x: Array, beta: Array, eta: Array) -> Array:
@@ -53,5 +53,6 @@ def beta_bounds(eta: Array, alpha: Array, limit: Array) -> Array:
     """
     xp = namespace(eta, alpha, limit)
     eta, alpha = as_float(eta, xp), as_float(alpha, xp)
-    slopes = xp.diff(eta) * (1 - alpha)
-    return limit / xp.cumsum(slopes[::-1])[::-1]
+    tail = xp.cumsum((xp.diff(eta) * (1 - alpha))[::-1])[::-1]
+    # A level without width (alpha = 1) or without rise has no say in the limit: its beta is unbounded.
+    return xp.where(tail > 0, limit / xp.where(tail > 0, tail, 1.0), xp.inf)

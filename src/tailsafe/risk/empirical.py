@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tailsafe.arrays import Array, as_float, namespace, require
 from tailsafe.errors import InputError
-from tailsafe.risk._arrays import Array, as_float, namespace, require
 
 
 def spectral_risk(integral: Callable[[Array], Array], samples: Array, weights: Array | None = None) -> Array:

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.special
 
+from tailsafe.arrays import Array, require
 from tailsafe.errors import InputError
-from tailsafe.risk._arrays import Array, require
 from tailsafe.risk.empirical import checked_samples
 from tailsafe.risk.spectra import SpectralRisk
 
@@ -45,19 +45,15 @@ def risk_interval(
     samples: (..., n), each row a sample of its own. Returns arrays (...). Without `upper` no finite upper bound holds
     for every distribution: `upper` comes back infinite and `lower` is still valid.
     """
-    x = np.sort(checked_samples(samples), axis=-1)
+    x = checked_samples(samples)
     if not 0 < confidence < 1:
         raise InputError(f"confidence is {confidence:g}; it must be in (0, 1)")
-    require("samples", np.asarray(samples, dtype=np.float64), np.asarray(samples) >= 0, "bounds need X >= 0")
+    require("samples", x, x >= 0, "the bounds are for costs, which are non-negative")
     if upper is not None:
-        if not upper > 0 or not np.isfinite(upper):
+        if not 0 < upper < np.inf:
             raise InputError(f"upper is {upper:g}; it must be a positive number")
-        require(
-            "samples",
-            np.asarray(samples, dtype=np.float64),
-            np.asarray(samples) <= upper,
-            f"above upper = {upper:g}",
-        )
+        require("samples", x, x <= upper, f"no sample may be above upper = {upper:g}")
+    x = np.sort(x, axis=-1)
     below, above = cdf_band(x.shape[-1], confidence)
     # Largest distribution: F = below, and what is missing to 1 sits at `upper`. Smallest: F = above, the rest at 0.
     s_below, s_above = spectrum.integral(below), spectrum.integral(above)

@@ -20,8 +20,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import brentq, root
 
-from tailsafe.risk._arrays import Array
-from tailsafe.risk.spectra import CVaR, Invertible, Mean, SpectralRisk, at_least_one_cell
+from tailsafe.arrays import Array
+from tailsafe.errors import InputError
+from tailsafe.risk.spectra import CVaR, Invertible, Mean, SpectralRisk
 from tailsafe.risk.step import StepSpectrum, step_mass
 
 # The fraction kappa of a cell at which its level is attained; 1/2 would be the median (no mass constraint).
@@ -35,7 +36,8 @@ def project(spectrum: SpectralRisk, cells: int) -> StepSpectrum:
 
     Fewer levels come back where they represent the spectrum exactly: 1 for the mean, 2 for CVaR.
     """
-    cells = at_least_one_cell(cells)
+    if isinstance(cells, bool) or not isinstance(cells, int | np.integer) or cells < 1:
+        raise InputError(f"cells is {cells!r}; it must be a whole number of at least 1")
     exact = _as_steps(spectrum)
     if exact is not None and exact.cells <= cells:
         return exact

@@ -7,14 +7,13 @@ One convention everywhere: large values are bad, the level counts from the upper
 from __future__ import annotations
 
 import abc
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from tailsafe.arrays import Array, as_float, namespace, special
 from tailsafe.errors import InputError
-from tailsafe.risk._arrays import Array, as_float, namespace, special
 from tailsafe.risk.empirical import spectral_risk
 
 if TYPE_CHECKING:
@@ -191,12 +190,3 @@ class Wang(_Leveled, Invertible):
         y = np.asarray(y, dtype=np.float64)
         with np.errstate(divide="ignore"):
             return special(np).ndtr((np.log(y) + self.level**2 / 2) / self.level)
-
-
-def at_least_one_cell(cells: int) -> int:
-    """`cells` as an int >= 1, or an `InputError`."""
-    if isinstance(cells, bool) or not (isinstance(cells, int | np.integer) or math.isfinite(cells)):
-        raise InputError(f"cells must be a whole number of at least 1, got {cells!r}")
-    if int(cells) != cells or cells < 1:
-        raise InputError(f"cells must be a whole number of at least 1, got {cells!r}")
-    return int(cells)

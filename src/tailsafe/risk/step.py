@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tailsafe.arrays import Array, as_float, namespace, require
 from tailsafe.errors import InputError
 from tailsafe.risk import dual
-from tailsafe.risk._arrays import Array, as_float, namespace, require
 from tailsafe.risk.empirical import quantile
 from tailsafe.risk.spectra import SpectralRisk
 

@@ -148,7 +148,7 @@ def _candidates(spectrum: StepSpectrum, limit: float, values: np.ndarray, grid: 
     previous = np.concatenate([[-np.inf], grid[:-1]])
     floor = values[np.searchsorted(values, previous, side="right")]
     lowest = floor[np.searchsorted(grid, beta)]
-    within = spectrum.conjugate_integral(np.maximum.accumulate(lowest, axis=1)) <= limit + 1e-12 * max(1.0, abs(limit))
+    within = spectrum.conjugate_integral(np.maximum.accumulate(lowest, axis=1)) <= limit + 1e-12 * abs(limit)
     if not np.any(within):
         within[np.argmin(beta.sum(1))] = True  # nothing can be feasible; keep one for the LP to say so
     # Lowering beta[k] by h lowers the sub-risk by at most (eta_{k+1} - eta_k)(1 - alpha_k) h.

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tailsafe.arrays import require
 from tailsafe.errors import InputError
-from tailsafe.risk._arrays import require
 
 FIELDS = ("horizon", "discount", "initial", "transitions", "rewards", "costs")
 COMMENTS = ("name", "description")
@@ -159,9 +159,6 @@ def _odd_one_out(values: Any, path: str) -> str:
 def _probabilities(name: str, array: np.ndarray) -> np.ndarray:
     require(name, array, array >= 0, "probabilities must be non-negative")
     sums = array.sum(-1)
-    bad = np.abs(sums - 1) > PROBABILITY_TOLERANCE
-    if np.any(bad):
-        index = np.unravel_index(int(np.argmax(bad)), bad.shape) if bad.ndim else ()
-        row = name + "".join(f"[{i}]" for i in index)
-        raise InputError(f"{row} sums to {sums[index]:.9g}; probabilities must sum to 1")
+    close = np.abs(sums - 1) <= PROBABILITY_TOLERANCE
+    require(name, sums, close, "probabilities must sum to 1", says="sums to {:.9g}")
     return np.asarray(array / sums[..., None])

@@ -31,12 +31,17 @@ class Statement:
 
     @property
     def reward_scale(self) -> float:
-        """The largest reward of one step, the unit in which tiny optima are judged."""
-        return float(np.abs(self.problem.rewards).max()) or 1.0
+        """How far the rewards of one step are apart, the unit in which tiny optima are judged."""
+        return float(np.ptp(self.problem.rewards)) or 1.0
+
+    def keeps(self, cost: int, risk: float) -> bool:
+        """Whether this risk (of the step spectrum) keeps the limit on one cost."""
+        limit = self.limits[cost]
+        return bool(risk <= limit + ROUNDING * max(abs(limit), self.problem.costs[cost].max()))
 
     def met_by(self, risks: list[float]) -> bool:
-        """Whether these risks (of the step spectra) keep every limit."""
-        return all(r <= d + ROUNDING * max(1.0, abs(d)) for r, d in zip(risks, self.limits, strict=True))
+        """Whether these risks keep every limit."""
+        return all(self.keeps(i, risk) for i, risk in enumerate(risks))
 
 
 @dataclass(frozen=True, eq=False)

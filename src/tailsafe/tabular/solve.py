@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -24,7 +24,6 @@ PAPER_PENALTY = 10.0
 CHUNK = 250
 ENOUGH_MASS = 0.95
 
-T = TypeVar("T")
 # Called with a phase ("optimum" or "policy"), how much of it is done, and how much there is at most.
 Progress = Callable[[str, int, int], None]
 
@@ -109,7 +108,7 @@ def _learn(
     problem = statement.problem
     with jax.enable_x64(True):
         arrays, reward_unit, cost_units = srcpo.normalise(mdp, betas, statement.limits)
-        rates = srcpo.Rates.of(settings, _penalty(settings, certificate) * cost_units.max() / reward_unit)
+        rates = srcpo.Rates.of(settings, _penalty(settings, certificate) * cost_units / reward_unit)
         state = srcpo.start(arrays)
         optimal = certificate.optimal_betas(wanted_gap)
         traces = []
@@ -172,11 +171,11 @@ def _check_memory(mdp: AugmentedMDP, betas: BetaSet, memory_limit: float) -> Non
         )
 
 
-def _one_per_cost(name: str, values: T | Sequence[T], kind: type | object, costs: int) -> tuple[T, ...]:
-    """`values` as one per cost; a single one is repeated."""
-    items: tuple[T, ...] = tuple(values) if isinstance(values, list | tuple | np.ndarray) else (values,)  # type: ignore[assignment]
+def _one_per_cost(name: str, values: Any, kind: Any, costs: int) -> tuple[Any, ...]:
+    """`values` as a tuple with one of type `kind` per cost; a single one is repeated."""
+    items = tuple(values) if isinstance(values, list | tuple | np.ndarray) else (values,)
     for item in items:
-        if not isinstance(item, kind):  # type: ignore[arg-type]
+        if not isinstance(item, kind):
             raise InputError(f"{item!r} is no {name}")
     if len(items) == 1:
         return items * costs

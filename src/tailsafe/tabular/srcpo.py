@@ -8,7 +8,7 @@ takes a natural-policy-gradient step, which for tables is
 in every augmented state. The sampler's natural-gradient step is phi(beta) += rate * J(pi_beta; beta) with
 J = J_R - K sum_i (J_Ci - d_i)_+.                                                                 Eq. (sampler update)
 
-Rewards and costs are divided by their largest magnitude first, so step sizes mean the same on every problem.
+Rewards are divided by their spread and costs by their maximum first, so step sizes mean the same on every problem.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from tailsafe.errors import InputError
 from tailsafe.learning import strategies
@@ -36,7 +36,7 @@ jax.tree_util.register_dataclass(
 
 @dataclass(frozen=True)
 class Settings:
-    """Step sizes of the two loops. Rewards and costs are in units of their largest magnitude.
+    """Step sizes of the two loops, for rewards in units of their spread and costs in units of their maximum.
 
     radius, decay: trust region eps_t = radius / (t + 1)^decay; 1/2 < decay <= 1 is the Robbins-Monro condition.
     max_weight: lambda_max, the cap on a cost's weight. clip: (g_min, g_max) of the step length; below g_min the steps
@@ -71,11 +71,11 @@ class Rates(NamedTuple):
     shortest: Float[Array, ""]
     longest: Float[Array, ""]
     sampler_rate: Float[Array, ""]
-    penalty: Float[Array, ""]
+    penalty: Float[Array, " N"]
 
     @classmethod
-    def of(cls, settings: Settings, penalty: float) -> Rates:
-        """penalty: K in normalised units."""
+    def of(cls, settings: Settings, penalty: np.ndarray) -> Rates:
+        """penalty: (N,), K in units of reward per unit of each cost."""
         s = settings
         return cls(*map(jnp.asarray, (s.radius, s.decay, s.max_weight, *s.clip, s.sampler_rate, penalty)))
 
@@ -93,7 +93,7 @@ class Problem(NamedTuple):
 class State(NamedTuple):
     """The whole learner: `logits` and `best` (the best feasible iterate) hold one (n_t, A, B) array per layer."""
 
-    iteration: Float[Array, ""]
+    iteration: Int[Array, ""]
     logits: tuple[Float[Array, "n A B"], ...]
     best: tuple[Float[Array, "n A B"], ...]
     best_reward: Float[Array, " B"]
@@ -109,8 +109,9 @@ class Trace(NamedTuple):
 
 
 def normalise(mdp: AugmentedMDP, betas: BetaSet, limits: Sequence[float]) -> tuple[Problem, float, np.ndarray]:
-    """The problem in units of its largest reward and costs: (problem, reward unit, (N,) cost units)."""
-    reward_unit = float(np.abs(mdp.problem.rewards).max()) or 1.0
+    """The problem in units of its rewards' spread and its largest costs: (problem, reward unit, (N,) cost units)."""
+    # Every episode has the same length, so a constant added to all rewards changes nothing: their spread is the unit.
+    reward_unit = float(np.ptp(mdp.problem.rewards)) or 1.0
     largest = mdp.problem.costs.max((1, 2))
     cost_units = np.where(largest > 0, largest, 1.0)
     layers = tuple(
@@ -163,7 +164,7 @@ def iterate(
         best = tuple(jnp.where(better, new, old) for new, old in zip(state.logits, state.best, strict=True))
         best_reward = jnp.where(better, reward, state.best_reward)
 
-        objective = reward - rates.penalty * jnp.maximum(excess, 0.0).sum(0)
+        objective = reward - rates.penalty @ jnp.maximum(excess, 0.0)
         sampler = jax.nn.log_softmax(state.sampler + rates.sampler_rate * objective)
         mode = jnp.argmax(sampler)
         trace = Trace(reward[mode], excess[:, mode], -(jnp.exp(sampler) * sampler).sum())

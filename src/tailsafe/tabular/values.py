@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tailsafe.risk._arrays import Array, namespace
+from tailsafe.arrays import Array, namespace
 from tailsafe.tabular.augmented import AugmentedMDP, Layer
 
 # A policy is one array (n_t, A, *batch) of action probabilities per layer.

@@ -77,8 +77,7 @@ def _draw_sampler(axes: Any, solution: TabularSolution, learning: Learning) -> N
     betas = np.concatenate(solution.betas.betas, axis=1)
     if betas.shape[1] == 1:
         position, label = betas[:, 0], "β"
-        width = 0.8 * np.min(np.diff(np.unique(position)), initial=max(0.05 * np.ptp(position), 1e-3) or 1.0)
-        width = max(width, 0.012 * float(np.ptp(position)))
+        width = 0.015 * (float(np.ptp(position)) or 1.0)
     else:
         order = np.argsort(-solution.certificate.values, kind="stable")
         position, label, width = np.argsort(order), "β, ranked by certified optimum (0 = best)", 0.8

@@ -1,6 +1,6 @@
 """One implementation for NumPy and JAX.
 
-The formulas of this package are written once against `xp`, the array namespace of their argument: NumPy in
+The formulas of `risk` and `tabular` are written once against `xp`, the array namespace of their argument: NumPy in
 float64 for data on disk and for exact references, JAX (in the argument's own precision, traced or not) inside
 a learner. JAX is never imported here: an argument that is a JAX array has imported it already.
 """
@@ -45,15 +45,9 @@ def as_float(array: Array, xp: ModuleType) -> Array:
     return array if xp.issubdtype(array.dtype, xp.floating) else array.astype(float)
 
 
-def place(name: str, flags: np.ndarray) -> str:
-    """`name[i][j]` of the first True in `flags`, for error messages."""
-    index = np.unravel_index(int(np.argmax(flags)), flags.shape)
-    return name + "".join(f"[{i}]" for i in index)
-
-
-def require(name: str, array: np.ndarray, ok: np.ndarray, rule: str) -> None:
-    """Raise an `InputError` naming the first element of `array` where `ok` is False."""
+def require(name: str, array: np.ndarray, ok: np.ndarray, rule: str, says: str = "is {:g}") -> None:
+    """Raise an `InputError` that names the first entry of `array` where `ok` is False: `costs[0][1] is -2; rule`."""
     if not np.all(ok):
-        bad = ~np.asarray(ok)
-        value = array[np.unravel_index(int(np.argmax(bad)), bad.shape)]
-        raise InputError(f"{place(name, bad)} is {value:g}; {rule}")
+        index = np.unravel_index(int(np.argmin(ok)), np.shape(ok))
+        place = name + "".join(f"[{i}]" for i in index)
+        raise InputError(f"{place} {says.format(array[index])}; {rule}")
