@@ -118,12 +118,11 @@ def test_custom_spectra_with_and_without_jumps():
     assert ts.Spectrum(lambda u: np.where(u >= 0.75, 4.0, 0.0)).discretize(5).spec == "steps:0.0,4.0/0.75"
     # A ramp with a jump at 1/2: u + 1{u >= 1/2}; brute force over the levels and break of two cells.
     ramp = ts.Spectrum(lambda u: u + (u >= 0.5))
-    grid = np.linspace(0.0, 1.5, 151)
+    grid = np.linspace(0.0, 1.0, 51)
     brute = min(
         l1_distance(ramp, np.array([low, (1 - low * cut) / (1 - cut)]), np.array([cut]))
-        for cut in np.linspace(0.3, 0.7, 41)
+        for cut in np.linspace(0.3, 0.7, 21)
         for low in grid
-        if low <= 1
     )
     assert ramp.discretize(2).l1_error <= brute + 1e-9
 
