@@ -146,8 +146,36 @@ def test_tabular_with_two_costs_draws_too(run, tmp_path):
         *("tabular", path, "--risk", "pow:0.5", "--risk", "mean", "--limit", 1.5, "--limit", 0.5, "--plot", picture)
     )
     assert code == 0
-    assert "step spectra" in out  # Pow is only approximated, and the output says so
+    assert "pow:0.5 in 3 steps" in out  # Pow is only approximated, and the output says so
+    assert "pow:0.5 itself" in out
     assert picture.read_text().startswith("<?xml")
+
+
+def test_tabular_writes_the_policy_and_compares(run, tmp_path):
+    path = tmp_path / "policy.json"
+    code, out, _ = run(
+        *("tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", 2, "--policy", path, "--compare", "--json")
+    )
+    assert code == 0
+    assert [r["feasible"] for r in last_json(out)["rivals"]] == [False, False]
+    steps = json.loads(path.read_text())["steps"]
+    assert len(steps) == 6
+    assert steps[0]["state"] == [0, 1]
+    assert np.allclose(np.sum(steps[3]["probabilities"], axis=1), 1.0)
+
+
+def test_a_comparison_that_is_too_large_is_skipped_and_the_result_kept(run):
+    code, out, _ = run("tabular", TWO_ROADS, "--risk", "wang:0.5", "--limit", 2.2, "--compare", "--max-betas", 20)
+    assert code == 0
+    assert "comparison skipped" in out
+    assert "best on this grid" in out
+    assert "no policy at all exceeds" in out
+
+
+def test_no_arguments_print_the_help(run):
+    code, out, err = run()
+    assert (code, err) == (0, "")
+    assert "Usage" in out
 
 
 def test_infeasible_problem_has_exit_code_1_and_names_the_smallest_risk(run):
@@ -156,8 +184,9 @@ def test_infeasible_problem_has_exit_code_1_and_names_the_smallest_risk(run):
     assert (code, err) == (1, "")
     assert result["feasible"] is False
     assert result["smallest_risks"] == pytest.approx([1.833645], abs=1e-6)
-    code, out, _ = run("tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", 1.5)
+    code, out, _ = run("tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", 1.5, "--plot", "never.png")
     assert code == 1
+    assert "no picture written" in out
     assert "infeasible" in out
     assert "1.83364" in out
 
@@ -190,7 +219,9 @@ TABULAR = ["tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", "2"]
         (["risk", "mean", "missing.npy"], "missing.npy: No such file"),
         (["risk", "mean", "costs.txt"], "costs.txt: samples are read from .npy or .csv"),
         (["risk", "mean", "{bad.csv}"], "bad.csv: line 3 holds 'oops'"),
-        (["risk", "mean", "{nan.csv}"], "nan.csv: samples[1] is nan"),
+        (["risk", "mean", "{nan.csv}"], "nan.csv: line 2 holds 'nan'"),
+        (["risk", "mean", "{typo.csv}"], "typo.csv: line 1 holds '1.o'"),
+        (["risk", "mean", "{archive.npy}"], "an archive of arrays"),
         (["risk", "mean", "{two.csv}"], "choose one with --column"),
         (["risk", "mean", "{two.csv}", "--column", "c"], "no column 'c' (columns: a, b)"),
         (["risk", "mean", "{ragged.csv}"], "line 2 has 2 cells"),
@@ -208,6 +239,11 @@ TABULAR = ["tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", "2"]
         ([*TABULAR, "--iterations", "0"], "iterations is 0"),
         ([*TABULAR, "--memory-limit", "1e-6"], "memory limit is 1e-06 GiB"),
         ([*TABULAR, "--plot", "nowhere/x.png"], "does not exist"),
+        ([*TABULAR, "--plot", "folder.png"], "is a folder"),
+        ([*TABULAR, "--policy", "nowhere/policy.json"], "does not exist"),
+        ([*TABULAR, "--memory-limit", "nan"], "must be positive"),
+        (["tabular", "{twocosts.json}", "--risk", "mean", "--limit", "1", "--compare"], "problems with one cost"),
+        (["spectrum", "wang:0.5", "--paper-table", "--cells", "4"], "the paper's table has 5"),
         (["bench", "everything"], "everything"),
     ],
 )
@@ -219,6 +255,7 @@ def test_mistakes_get_one_line_and_exit_code_2(run, tmp_path, monkeypatch, argum
         "ragged.csv": "1\n2,3\n",
         "empty.csv": "",
         "good.csv": "1\n2\n3\n",
+        "typo.csv": "1.o\n2\n3\n",
         "text.npy": "hello",
         "broken.json": "{",
         "rows.json": json.dumps(
@@ -232,9 +269,14 @@ def test_mistakes_get_one_line_and_exit_code_2(run, tmp_path, monkeypatch, argum
             }
         ),
     }
+    two_costs = json.loads(Path(TWO_ROADS).read_text())
+    files["twocosts.json"] = json.dumps(two_costs | {"costs": two_costs["costs"] * 2})
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     np.save(tmp_path / "matrix.npy", np.ones((2, 2)))
+    with (tmp_path / "archive.npy").open("wb") as handle:
+        np.savez(handle, a=np.ones(2))
+    (tmp_path / "folder.png").mkdir()
     before = sorted(p.name for p in tmp_path.iterdir())
     monkeypatch.chdir(tmp_path)
     code, out, err = run(*(a.strip("{}") for a in arguments))

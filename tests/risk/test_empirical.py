@@ -126,7 +126,10 @@ def test_quantile_is_the_smallest_sample_whose_cdf_reaches_p(weights):
         (3.0, None, "at least one entry"),
         (["a"], None, "must be numbers"),
         ([[1.0], [2.0, 3.0]], None, "must be numbers"),
-        ([1.0, 2.0], [1.0], "must match samples"),
+        ([1.0, 2.0], [1.0], "does not match samples"),
+        ([[1.0, 2.0]] * 2, [[1.0, 2.0]] * 3, "does not match samples"),
+        ([1.0, 2.0], ["a", "b"], "weights must be numbers"),
+        ([1.0 + 2.0j], None, "must be real numbers"),
         ([1.0, 2.0], [1.0, -1.0], r"weights\[1\] is -1"),
         ([1.0, 2.0], [0.0, 0.0], "sum to zero"),
     ],
@@ -134,3 +137,24 @@ def test_quantile_is_the_smallest_sample_whose_cdf_reaches_p(weights):
 def test_bad_samples_are_refused_by_place(samples, weights, reason):
     with pytest.raises(ts.InputError, match=reason):
         ts.CVaR(0.5).risk(samples, weights)
+
+
+def test_shapes_are_checked_under_jax_too():
+    with pytest.raises(ts.InputError, match="does not match samples"):
+        ts.CVaR(0.5).risk(jnp.ones(3), jnp.ones(1))
+    with pytest.raises(ts.InputError, match="at least one entry"):
+        ts.CVaR(0.5).risk(jnp.ones(0))
+
+
+@pytest.mark.parametrize("p", [[1.5], [-0.1], [np.nan]])
+def test_quantiles_outside_the_unit_interval_are_refused(p):
+    with pytest.raises(ts.InputError, match=r"probabilities\[0\] is"):
+        quantile([1.0, 2.0], p)
+
+
+def test_sub_risk_checks_its_samples_and_weights():
+    steps = ts.CVaR(0.5).discretize(2)
+    with pytest.raises(ts.InputError, match=r"samples\[1\] is nan"):
+        steps.sub_risk([1.0, np.nan], [0.0])
+    with pytest.raises(ts.InputError, match=r"weights\[0\] is -1"):
+        steps.sub_risk([1.0, 2.0], [0.0], [-1.0, 3.0])

@@ -115,6 +115,8 @@ def test_bad_text_is_refused_with_the_reason(text, reason):
         (lambda u: 2 * u - 0.5, "negative at u = "),
         (lambda u: np.where(u > 0.5, np.nan, 1.0), "not finite at u = 0.5"),
         (lambda u: "steep", "cannot be evaluated"),
+        (lambda u: 1 / 0, "cannot be evaluated"),
+        (lambda u: 0 * u, "integrates to 0; it must be 1$"),
         (3.0, "needs a function"),
     ],
 )
@@ -132,6 +134,7 @@ def test_custom_spectrum_agrees_with_the_family_it_copies():
         ts.CVaR(0.9): ts.Spectrum(lambda u: 10.0 if u >= 0.9 else 0.0),  # a scalar function with a jump
         wang: ts.Spectrum(wang.sigma),  # unbounded at u = 1
         ts.Pow(0.5): ts.Spectrum(lambda u: 2.0 * float(u)),
+        ts.CVaR(0.99999): ts.Spectrum(lambda u: np.where(u >= 0.99999, 1e5, 0.0)),
     }
     for original, copy in copies.items():
         np.testing.assert_allclose(copy.risk(samples), original.risk(samples), rtol=1e-9)

@@ -1,5 +1,6 @@
 """The linear programs, the beta sets and the smallest risks, against brute force and duality."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -106,7 +107,8 @@ def test_smallest_risk_by_brute_force(measure, seed):
     mdp = augment(random_problem(seed, states=2, horizon=2))
     steps = measure.discretize(3)
     brute = min(steps.risk(mdp.terminal_cost[:, 0], occupancy(mdp, p)[-1]) for p in all_deterministic(mdp))
-    value, bound = smallest_risk(mdp, steps, 0)
+    value, bound, beta = smallest_risk(mdp, steps, 0)
+    assert beta.shape == (steps.cells - 1,)
     assert value == pytest.approx(brute, abs=1e-10)
     assert bound == pytest.approx(brute, abs=1e-10)
 
@@ -134,8 +136,33 @@ def test_a_coarse_grid_brackets_the_optimum(seed, max_betas):
     coarse = certify(mdp, grid, limit)
     assert exact.exhaustive
     assert not grid.exhaustive
-    assert len(grid) <= max_betas
+    assert len(grid) <= max_betas + 1  # the grid, and the beta of the safest policy
     assert coarse.optimum - 1e-9 <= exact.optimum <= coarse.upper_bound + 1e-9
+
+
+@pytest.mark.parametrize("reward_unit", [1e-8, 1.0, 1e8])
+@pytest.mark.parametrize("cost_unit", [1e-10, 1.0, 1e10])
+def test_the_certificate_does_not_depend_on_units(reward_unit, cost_unit):
+    """HiGHS has absolute tolerances; the programs must not."""
+    base = random_problem(0, horizon=3)
+    plain = augment(base)
+    bound = 1.1 * smallest_risk(plain, CVAR, 0).value
+    expected = certify(plain, beta_set(plain, [CVAR], [bound]), [bound]).optimum
+    scaled = dataclasses.replace(base, rewards=reward_unit * base.rewards, costs=cost_unit * base.costs)
+    mdp, limit = augment(scaled), [bound * cost_unit]
+    certificate = certify(mdp, beta_set(mdp, [CVAR], limit), limit)
+    assert np.isfinite(expected)
+    assert certificate.optimum / reward_unit == pytest.approx(expected, rel=1e-7)
+
+
+def test_a_grid_never_misses_that_a_problem_is_feasible():
+    mdp = augment(random_problem(2, horizon=4))
+    steps = ts.Pow(0.6).discretize(3)
+    smallest = smallest_risk(mdp, steps, 0)
+    limit = [smallest.value * 1.001]
+    grid = beta_set(mdp, [steps], limit, 2)
+    assert not grid.exhaustive
+    assert certify(mdp, grid, limit).feasible
 
 
 def test_the_beta_set_of_two_constraints_is_the_product():

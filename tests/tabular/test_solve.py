@@ -120,7 +120,7 @@ def test_infeasible_problems_name_the_smallest_risk():
     mdp = solution.mdp
     slow = [np.eye(2)[np.zeros(layer.state.size, int)] for layer in mdp.layers]
     smallest = CVAR.risk(mdp.terminal_cost[:, 0], occupancy(mdp, slow)[-1])
-    assert solution.smallest_risks == pytest.approx([smallest], rel=1e-9)
+    assert [s.value for s in solution.smallest_risks] == pytest.approx([smallest], rel=1e-9)
     assert ts.solve_tabular(problem, CVAR, smallest * 1.01, iterations=10).certificate.feasible
 
 
@@ -139,13 +139,52 @@ def test_same_input_same_answer():
     assert {**first, "seconds": 0} == {**second, "seconds": 0}
 
 
-def test_a_coarse_grid_says_so():
-    problem = random_problem(2, horizon=4)
-    solution = ts.solve_tabular(problem, ts.Pow(0.6), 1.8, cells=3, max_betas=12)
+def test_a_coarse_grid_says_so(two_roads):
+    solution = ts.solve_tabular(ts.FiniteCMDP.load(TWO_ROADS), CVAR, LIMIT, max_betas=2)
     assert solution.to_json()["certificate"] == "grid"
-    assert solution.to_json()["optimum_upper_bound"] >= solution.optimum
-    exact = ts.solve_tabular(problem, ts.Pow(0.6), 1.8, cells=3, max_betas=5000, iterations=1)
-    assert solution.optimum - 1e-9 <= exact.optimum <= solution.certificate.upper_bound + 1e-9
+    assert solution.feasible
+    assert solution.status == "feasible"  # good on the grid, not proved to be the best of all
+    assert solution.optimum - 1e-9 <= two_roads.optimum <= solution.certificate.upper_bound + 1e-9
+    assert solution.to_json()["optimum_upper_bound"] > solution.optimum
+
+
+def test_steps_that_only_approximate_are_told_apart_from_the_measure():
+    solution = ts.solve_tabular(ts.FiniteCMDP.load(TWO_ROADS), ts.Wang(1.0), 2.0, cells=2)
+    result = solution.to_json()
+    assert result["feasible"]
+    assert result["risks"][0] <= 2.0 + 1e-9 < result["spectrum_risks"][0]
+    assert not result["feasible_as_given"]
+
+
+def test_the_policy_can_be_asked(two_roads):
+    start = two_roads.action_probabilities(0, state=1, cost_so_far=0.0)
+    assert start.sum() == pytest.approx(1.0)
+    # After a step in the ditch (cost 0.95) on the mountain: a state of layer 2.
+    layer = two_roads.mdp.layers[2]
+    row = int(np.flatnonzero((layer.state == 1) & np.isclose(layer.cost_so_far[:, 0], 0.95))[0])
+    np.testing.assert_array_equal(two_roads.action_probabilities(2, 1, [0.95]), two_roads.policy[2][row])
+    for question in ((0, 1, 0.5), (0, 3, 0.0), (6, 0, 0.0)):
+        with pytest.raises(ts.InputError, match="step"):
+            two_roads.action_probabilities(*question)
+
+
+def test_a_rollout_of_the_policy_has_the_certified_reward_and_risk(two_roads):
+    """The policy used as a user would, on simulated episodes."""
+    problem, rng = two_roads.statement.problem, np.random.default_rng(0)
+    rewards, costs = [], []
+    for _ in range(3000):
+        state, reward, cost = rng.choice(4, p=problem.initial), 0.0, 0.0
+        for t in range(problem.horizon):
+            action = rng.choice(2, p=two_roads.action_probabilities(t, state, cost))
+            reward += problem.discount**t * problem.rewards[state, action]
+            cost += problem.discount**t * problem.costs[0, state, action]
+            state = rng.choice(4, p=problem.transitions[state, action])
+        rewards.append(reward)
+        costs.append(cost)
+    # Four standard errors.
+    assert np.mean(rewards) == pytest.approx(two_roads.reward, abs=4 * np.std(rewards) / np.sqrt(3000))
+    low, high = CVAR.risk_interval(costs, 0.999, upper=6.0)
+    assert low <= two_roads.risks[0] <= high
 
 
 def test_mixed_measures_each_with_its_own_limit():

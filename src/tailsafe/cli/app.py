@@ -80,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # versions raise click's: both know how to say what was wrong.
         if not hasattr(error, "format_message"):
             raise
+        if not error.format_message():  # no arguments at all: the help has been printed
+            sys.exit(0)
         _fail(error.format_message())
     sys.exit(code if isinstance(code, int) else 0)
 

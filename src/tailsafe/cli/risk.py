@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,6 +90,9 @@ def _read_array(path: Path) -> np.ndarray:
         array = np.load(path, allow_pickle=False)
     except (ValueError, EOFError):
         raise InputError(f"{path}: not a .npy file of plain numbers") from None
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise InputError(f"{path}: an archive of arrays, not one .npy array")
     if array.dtype.kind not in "fiub":
         raise InputError(f"{path}: holds {array.dtype}, not real numbers")
     if array.ndim != 1 and array.size != max(array.shape, default=0):
@@ -104,7 +108,7 @@ def _read_column(path: Path, column: str | None) -> list[float]:
         raise InputError(f"{path}: not a text file of comma-separated values") from None
     if not rows:
         raise InputError(f"{path}: is empty; at least one sample is needed")
-    header = [cell.strip() for cell in rows[0][1]] if not all(map(_is_number, rows[0][1])) else None
+    header = None if any(map(_looks_numeric, rows[0][1])) else [cell.strip() for cell in rows[0][1]]
     width = len(rows[0][1])
     if column is not None:
         if header is None or column not in header:
@@ -119,17 +123,18 @@ def _read_column(path: Path, column: str | None) -> list[float]:
     for number, row in rows[1:] if header else rows:
         if len(row) != width:
             raise InputError(f"{path}: line {number} has {len(row)} cells, line {rows[0][0]} has {width}")
-        if not _is_number(row[index]):
-            raise InputError(f"{path}: line {number} holds {row[index].strip()!r}, not a number")
-        samples.append(float(row[index]))
+        try:
+            sample = float(row[index])
+        except ValueError:
+            sample = math.nan
+        if not math.isfinite(sample):
+            raise InputError(f"{path}: line {number} holds {row[index].strip()!r}, not a finite number")
+        samples.append(sample)
     if not samples:
         raise InputError(f"{path}: has a header but no samples")
     return samples
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _looks_numeric(cell: str) -> bool:
+    """Whether a cell of the first line is a sample, perhaps a mistyped one, rather than a column's name."""
+    return cell.strip()[:1] in set("0123456789+-.") or cell.strip().lower() in ("nan", "inf")

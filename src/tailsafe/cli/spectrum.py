@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from tailsafe.cli.app import JsonFlag, Spec, app, console, emit_json
+from tailsafe.errors import InputError
 
 
 @app.command()
 def spectrum(
     spec: Spec,
     cells: Annotated[int, typer.Option(help="Number of levels M of the step spectrum.")] = 5,
-    paper: Annotated[bool, typer.Option("--paper-table", help="Use the row printed in the paper instead.")] = False,
+    paper: Annotated[bool, typer.Option("--paper-table", help="Use the row printed in the paper (5 cells).")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the spectrum and its steps into this picture.")] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -22,11 +23,13 @@ def spectrum(
     from rich.table import Table
 
     from tailsafe.risk import paper_steps, parse_spectrum
-    from tailsafe.risk.projection import l1_distance
+    from tailsafe.risk.paper_table import CELLS as PAPER_CELLS
 
     measure = parse_spectrum(spec)
+    if paper and cells != PAPER_CELLS:
+        raise InputError(f"--cells is {cells}; the paper's table has {PAPER_CELLS}")
     steps = paper_steps(measure) if paper else measure.discretize(cells)
-    error = l1_distance(measure, steps.eta, steps.alpha) if paper else steps.l1_error
+    error = steps.l1_error
     if plot is not None:
         from tailsafe.viz.spectrum import draw_spectrum
 

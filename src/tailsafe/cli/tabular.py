@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,12 +11,14 @@ import typer
 
 from tailsafe.cli.app import JsonFlag, app, console, emit_json
 from tailsafe.errors import InputError
+from tailsafe.files import check_writable, replacing
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from tailsafe.tabular import TabularSolution
     from tailsafe.tabular.rivals import Rival
+    from tailsafe.tabular.solution import Statement
 
 NOT_SOLVED = 1
 PHASES = {"optimum": "optimum by linear programs", "policy": "learning policy and sampler"}
@@ -40,6 +43,9 @@ def tabular(
     compare: Annotated[
         bool, typer.Option("--compare", help="Also show what a limit on the mean, or on state-wise risk, would choose.")
     ] = False,
+    policy: Annotated[
+        Path | None, typer.Option(help="Write the policy (.json): action probabilities by step, state and cost so far.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the run and the final cost distribution.")] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -48,16 +54,21 @@ def tabular(
     Exit code 1 if the problem is infeasible (the smallest reachable risk is named) or no feasible policy was found.
     """
     limits = [_limit(text) for text in limit]
+    # What could not be written, or compared, is refused before the work.
+    if policy is not None:
+        check_writable(policy)
     if plot is not None:
         from tailsafe.viz.figures import check_target
 
-        check_target(plot)  # before the work, not after it
+        check_target(plot)
     from tailsafe.risk import parse_spectrum
     from tailsafe.tabular import FiniteCMDP, solve_tabular
     from tailsafe.tabular.augmented import GIB
 
     measures = [parse_spectrum(text) for text in risk]
     stated = FiniteCMDP.load(problem)
+    if compare and stated.num_costs != 1:
+        raise InputError(f"--compare is for problems with one cost; this one has {stated.num_costs}")
     with _ProgressBars(quiet=json) as progress:
         solution = solve_tabular(
             stated,
@@ -70,15 +81,26 @@ def tabular(
             memory_limit=memory_limit * GIB,
             progress=progress,
         )
-    rivals = _rivals(solution) if compare else []
+    rivals, notes = _rivals(solution, memory_limit * GIB) if compare else ([], [])
     if plot is not None and solution.learning is not None:
         from tailsafe.viz.tabular import draw_solution
 
         draw_solution(solution, plot, rivals)
+        notes.append(f"picture: {plot}")
+    elif plot is not None:
+        notes.append("no picture written: nothing was learned")
+    if policy is not None and solution.policy is not None:
+        with replacing(policy) as partial:
+            partial.write_text(dumps({"steps": solution.policy_json()}, allow_nan=False) + "\n", encoding="utf-8")
+        notes.append(f"policy: {policy}")
+    elif policy is not None:
+        notes.append("no policy written: no feasible one was found")
     if json:
         emit_json(solution.to_json() | ({"rivals": [_rival_json(solution, r) for r in rivals]} if compare else {}))
     else:
-        _print(solution, rivals, plot if solution.learning is not None else None)
+        _print(solution, rivals)
+        for note in notes:
+            console().print(note)
     if not solution.feasible:
         raise typer.Exit(NOT_SOLVED)
 
@@ -119,18 +141,20 @@ class _ProgressBars:
         self._bars.update(self._tasks[phase], completed=done)
 
 
-def _rivals(solution: TabularSolution) -> list[Rival]:
-    """The optima of simpler formulations, for a problem with one cost."""
+def _rivals(solution: TabularSolution, memory_limit: float) -> tuple[list[Rival], list[str]]:
+    """The optima of simpler formulations, for a problem with one cost, and what was skipped."""
     from tailsafe.tabular.rivals import best_for_state_wise_risk, best_for_the_mean
 
     statement = solution.statement
-    if statement.problem.num_costs != 1:
-        raise InputError(f"--compare is for problems with one cost; this one has {statement.problem.num_costs}")
-    found = [
-        best_for_the_mean(solution.mdp, statement.limits[0]),
-        best_for_state_wise_risk(statement.problem, statement.spectra[0], statement.limits[0]),
-    ]
-    return [rival for rival in found if rival is not None]
+    found = [best_for_the_mean(solution.mdp, statement.limits[0])]
+    notes = []
+    try:
+        found.append(
+            best_for_state_wise_risk(statement.problem, statement.spectra[0], statement.limits[0], memory_limit)
+        )
+    except InputError as error:
+        notes.append(f"comparison skipped: {error}")
+    return [rival for rival in found if rival is not None], notes
 
 
 def _rival_json(solution: TabularSolution, rival: Rival) -> dict[str, object]:
@@ -138,26 +162,23 @@ def _rival_json(solution: TabularSolution, rival: Rival) -> dict[str, object]:
     return {"name": rival.name, "reward": rival.reward, "risk": risk, "feasible": solution.statement.met_by([risk])}
 
 
-def _print(solution: TabularSolution, rivals: list[Rival], plot: Path | None) -> None:
+def _print(solution: TabularSolution, rivals: list[Rival]) -> None:
     from rich.table import Table
 
     out = console()
-    certificate, statement = solution.certificate, solution.statement
+    statement = solution.statement
     out.print(
         f"{solution.mdp.nodes} augmented states, {len(solution.betas)} dual variables "
-        + ("(all that can be optimal)" if certificate.exhaustive else "(a coarse grid: the optimum is bracketed)")
+        + ("(all that can be optimal)" if solution.certificate.exhaustive else "(a grid: too many to try them all)")
     )
     table = Table("constraint", "risk measure", "limit", "risk", "verdict")
-    for i, (measure, limit) in enumerate(zip(statement.measures, statement.limits, strict=True)):
-        risk = solution.risks[i] if solution.risks else None
-        if risk is not None:
-            verdict = "[green]kept[/green]" if statement.keeps(i, risk) else "[red]broken[/red]"
-            row = [f"{risk:.6g}", verdict]
-        elif solution.smallest_risks:
-            row = [f"at least {solution.smallest_risks[i]:.6g}", "-"]
-        else:
-            row = ["-", "-"]
-        table.add_row(f"cost {i}", str(measure), f"{limit:.6g}", *row)
+    for i, (measure, steps) in enumerate(zip(statement.measures, statement.spectra, strict=True)):
+        name = str(measure) if steps.l1_error == 0 else f"{measure} in {steps.cells} steps"
+        limit = f"{statement.limits[i]:.6g}"
+        table.add_row(f"cost {i}", name, limit, *_risk_cells(solution, i))
+        if solution.best is not None and steps.l1_error > 0:
+            exact = solution.best.spectrum_risks[i]
+            table.add_row("", f"{measure} itself", limit, f"{exact:.6g}", _kept(statement, i, exact))
     out.print(table)
     for line in _verdict(solution):
         out.print(line)
@@ -165,36 +186,50 @@ def _print(solution: TabularSolution, rivals: list[Rival], plot: Path | None) ->
         shown = _rival_json(solution, rival)
         verdict = "keeps it" if shown["feasible"] else "[red]breaks it[/red]"
         out.print(f"a {rival.name} would choose reward {rival.reward:.6g}, risk {shown['risk']:.6g}: {verdict}")
-    if plot is not None:
-        out.print(f"picture: {plot}")
+
+
+def _kept(statement: Statement, cost: int, risk: float) -> str:
+    return "[green]kept[/green]" if statement.keeps(cost, risk) else "[red]broken[/red]"
+
+
+def _risk_cells(solution: TabularSolution, cost: int) -> list[str]:
+    """Risk and verdict of one constraint."""
+    if solution.risks is not None:
+        return [f"{solution.risks[cost]:.6g}", _kept(solution.statement, cost, solution.risks[cost])]
+    if solution.smallest_risks is not None:
+        return [f"at least {solution.smallest_risks[cost].bound:.6g}", "-"]
+    return ["-", "-"]
 
 
 def _verdict(solution: TabularSolution) -> list[str]:
     """The result in words."""
+    certificate = solution.certificate
     if solution.smallest_risks is not None:
-        proof = (
-            "[red]infeasible[/red]: no policy keeps these limits"
-            if solution.status == "infeasible"
-            else "undecided: no feasible policy on this grid of dual variables; raise --max-betas"
-        )
-        reach = ", ".join(f"{r:.6g}" for r in solution.smallest_risks)
-        return [f"{proof}. Smallest reachable risk, each cost by itself: {reach}"]
-    assert solution.optimum is not None
-    if solution.reward is None or solution.gap is None or solution.learning is None:
-        return [f"unfinished: no feasible iterate yet (optimum {solution.optimum:.6g}); raise --iterations"]
+        outcome = {
+            "infeasible": "[red]infeasible[/red]: no policy keeps these limits",
+            "undecided": "undecided: no feasible policy on this grid of dual variables; raise --max-betas",
+            "unfinished": f"unfinished: no feasible iterate yet (optimum {solution.optimum}); raise --iterations, "
+            "or widen a limit that leaves no room",
+        }[solution.status]
+        reach = ", ".join(f"{s.value:.6g}" for s in solution.smallest_risks)
+        return [f"{outcome}. Smallest reachable risk, each cost by itself: {reach}"]
+    assert solution.best is not None
+    assert solution.learning is not None
+    found = "optimum" if certificate.exhaustive else "best on this grid"
     lines = [
-        f"reward [bold]{solution.reward:.6g}[/bold], optimum {solution.optimum:.6g} by linear programming, "
+        f"reward [bold]{solution.reward:.6g}[/bold], {found} {solution.optimum:.6g} by linear programming, "
         f"gap {solution.gap:.3g} ({solution.status})"
     ]
-    if not solution.certificate.exhaustive:
-        lines.append(f"no policy at all exceeds {solution.certificate.upper_bound:.6g}")
+    if not certificate.exhaustive:
+        lines.append(f"no policy at all exceeds {certificate.upper_bound:.6g}; raise --max-betas to close the bracket")
     beta = "; ".join(", ".join(f"{x:.6g}" for x in b) or "none" for b in solution.beta or [])
     lines.append(
-        f"beta {beta}; the sampler has {100 * (solution.sampler_mass or 0):.1f} % of its mass on optimal ones "
+        f"beta {beta}; the sampler has {100 * (solution.sampler_mass or 0):.1f} % of its mass on the best ones "
         f"({solution.learning.iterations} iterations, {solution.seconds:.1f} s)"
     )
-    approximate = [s.l1_error > 0 for s in solution.statement.spectra]
-    if solution.best is not None and any(approximate):
-        exact = ", ".join(f"{r:.6g}" for r in solution.best.spectrum_risks)
-        lines.append(f"limits are on the step spectra; risks of the measures as given: {exact}")
+    if solution.feasible and not solution.feasible_as_given:
+        lines.append(
+            "[yellow]The limits hold for the step spectra, which the problem was solved for, but not for the measure "
+            "itself: raise --cells or lower --limit[/yellow]"
+        )
     return lines

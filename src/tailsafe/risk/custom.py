@@ -10,12 +10,14 @@ from numpy.polynomial import legendre
 from tailsafe.arrays import Array, as_float, namespace
 from tailsafe.errors import InputError
 from tailsafe.risk.spectra import SpectralRisk
+from tailsafe.risk.step import MASS_TOLERANCE
 
 NODES = 12
-MASS_TOLERANCE = 1e-6
 PANEL_TOLERANCE = 1e-13
 SMALLEST_PANEL = 1e-13
 MOST_PANELS = 20_000
+# What a user's function may raise on an argument it was not written for.
+EVALUATION_ERRORS = (TypeError, ValueError, ArithmeticError, LookupError)
 
 
 class Spectrum(SpectralRisk):
@@ -34,11 +36,16 @@ class Spectrum(SpectralRisk):
         self._edges, self._coefficients = _tabulate(self._function)
         self._mass = float(self._coefficients[-1].sum())
         if abs(self._mass - 1) > MASS_TOLERANCE:
-            raise InputError(f"the spectrum integrates to {self._mass:.6g}; it must be 1 (divide sigma by that)")
+            hint = " (divide sigma by that)" if self._mass > 0 else ""
+            raise InputError(f"the spectrum integrates to {self._mass:.6g}; it must be 1{hint}")
 
     @property
     def spec(self) -> str:
+        """The name it was given: a function has no text form to be parsed from."""
         return self.name
+
+    def __repr__(self) -> str:
+        return f"Spectrum({self._function!r}, name={self.name!r})"
 
     def sigma(self, u: Array) -> Array:
         with np.errstate(divide="ignore", over="ignore"):  # sigma(1) may be infinite
@@ -64,11 +71,11 @@ def _vectorized(sigma: Callable[[Array], Array]) -> Callable[[Array], Array]:
     try:
         if np.shape(sigma(probe)) == probe.shape:
             return sigma
-    except (TypeError, ValueError):
+    except EVALUATION_ERRORS:
         pass  # a scalar function: `if u > 0.5`, `math.exp(u)`
     try:
         float(sigma(0.5))
-    except (TypeError, ValueError, ArithmeticError) as error:
+    except EVALUATION_ERRORS as error:
         raise InputError(f"the spectrum cannot be evaluated at u = 0.5: {error}") from None
     return np.vectorize(sigma, otypes=[np.float64])
 
@@ -80,7 +87,9 @@ def _tabulate(sigma: Callable[[Array], Array]) -> tuple[np.ndarray, np.ndarray]:
     """
     x, w = legendre.leggauss(NODES)
     x, w = (x + 1) / 2, w / 2  # nodes and weights on [0, 1]
-    pending = np.linspace(0.0, 1.0, 65)
+    # Graded towards both ends from the start: a jump at 0.99999 would slip between the nodes of an even grid.
+    ends = 2.0 ** -np.arange(7.0, 44.0)
+    pending = np.unique(np.concatenate([np.linspace(0.0, 1.0, 65), ends, 1 - ends]))
     left, width = pending[:-1], np.diff(pending)
     done_left, done_width, done_values = [], [], []
     panels = 0

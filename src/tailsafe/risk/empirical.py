@@ -41,26 +41,35 @@ def quantile(samples: Array, probabilities: Array, weights: Array | None = None)
     samples: (..., n), probabilities: (K,) in [0, 1], weights as in `spectral_risk`. Returns (..., K).
     """
     xp = namespace(samples, weights)
+    levels = np.asarray(probabilities, dtype=np.float64)
+    if levels.ndim != 1:
+        raise InputError(f"probabilities have shape {levels.shape}; they must be one-dimensional")
+    require("probabilities", levels, (levels >= 0) & (levels <= 1), "they must be in [0, 1]")
     ordered, edges = _ordered(samples, weights)
     n = ordered.shape[-1]
     if edges is None:
-        cumulative = np.arange(1, n + 1) / n
-        index = np.minimum(np.searchsorted(cumulative, np.asarray(probabilities), side="left"), n - 1)
+        index = np.minimum(np.searchsorted(np.arange(1, n + 1) / n, levels, side="left"), n - 1)
         return ordered[..., index]
-    below = edges[..., 1:, None] < xp.asarray(probabilities)
+    below = edges[..., 1:, None] < xp.asarray(levels)
     index = xp.minimum(below.sum(-2), n - 1)
     return xp.take_along_axis(ordered, index, axis=-1)
 
 
 def checked_samples(samples: Array) -> np.ndarray:
     """`samples` as float64 of shape (..., n), or an `InputError` that names the first bad entry."""
-    try:
-        array = np.asarray(samples, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"samples must be numbers of one shape (..., n): {error}") from None
-    if array.ndim == 0 or array.shape[-1] == 0:
-        raise InputError(f"samples must have at least one entry on the last axis, got shape {array.shape}")
+    array = _real("samples", samples)
+    _require_entries(array.shape)
     require("samples", array, np.isfinite(array), "every sample must be finite")
+    return array
+
+
+def checked_weights(weights: Array, samples: np.ndarray) -> np.ndarray:
+    """`weights` as float64 that broadcast against the samples, or an `InputError` that names the first bad entry."""
+    array = _real("weights", weights)
+    _require_matching(array.shape, samples.shape)
+    require("weights", array, np.isfinite(array) & (array >= 0), "weights must be finite and non-negative")
+    if np.any(array.sum(-1) <= 0):
+        raise InputError("weights sum to zero; at least one must be positive")
     return array
 
 
@@ -68,11 +77,11 @@ def _ordered(samples: Array, weights: Array | None) -> tuple[Array, Array | None
     """Sorted samples (..., n) and cumulative weights (..., n + 1) from 0 to 1 in their order (None if equal)."""
     xp = namespace(samples, weights)
     x = checked_samples(samples) if xp is np else as_float(samples, xp)
+    _require_entries(x.shape)
     if weights is None:
         return xp.sort(x, axis=-1), None
-    w = as_float(weights, xp)
-    if xp is np:
-        _check_weights(w, x)
+    w = checked_weights(weights, x) if xp is np else as_float(weights, xp)
+    _require_matching(w.shape, x.shape)
     x, w = xp.broadcast_arrays(x, w)
     order = xp.argsort(x, axis=-1)
     cumulative = xp.cumsum(xp.take_along_axis(w, order, axis=-1), axis=-1)
@@ -83,9 +92,26 @@ def _ordered(samples: Array, weights: Array | None) -> tuple[Array, Array | None
     return xp.take_along_axis(x, order, axis=-1), edges
 
 
-def _check_weights(w: np.ndarray, x: np.ndarray) -> None:
-    if w.ndim == 0 or w.shape[-1] != x.shape[-1]:
-        raise InputError(f"weights have shape {w.shape}; the last axis must match samples of shape {x.shape}")
-    require("weights", w, np.isfinite(w) & (w >= 0), "weights must be finite and non-negative")
-    if np.any(w.sum(-1) <= 0):
-        raise InputError("weights sum to zero; at least one must be positive")
+def _real(name: str, values: Array) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+        real = array.real.astype(np.float64) if np.iscomplexobj(array) else array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be numbers of one shape (..., n): {error}") from None
+    if np.iscomplexobj(array):
+        raise InputError(f"{name} must be real numbers")
+    return real
+
+
+def _require_entries(shape: tuple[int, ...]) -> None:
+    if len(shape) == 0 or shape[-1] == 0:
+        raise InputError(f"samples must have at least one entry on the last axis, got shape {shape}")
+
+
+def _require_matching(weights: tuple[int, ...], samples: tuple[int, ...]) -> None:
+    try:
+        fits = len(weights) > 0 and weights[-1] == samples[-1] and np.broadcast_shapes(weights, samples) is not None
+    except ValueError:
+        fits = False
+    if not fits:
+        raise InputError(f"weights have shape {weights}, which does not match samples of shape {samples}")

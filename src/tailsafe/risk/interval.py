@@ -50,8 +50,8 @@ def risk_interval(
         raise InputError(f"confidence is {confidence:g}; it must be in (0, 1)")
     require("samples", x, x >= 0, "the bounds are for costs, which are non-negative")
     if upper is not None:
-        if not 0 < upper < np.inf:
-            raise InputError(f"upper is {upper:g}; it must be a positive number")
+        if not isinstance(upper, int | float | np.number) or not 0 < upper < np.inf:
+            raise InputError(f"upper is {upper}; it must be a positive number")
         require("samples", x, x <= upper, f"no sample may be above upper = {upper:g}")
     x = np.sort(x, axis=-1)
     below, above = cdf_band(x.shape[-1], confidence)

@@ -7,9 +7,11 @@ minimisers; `discretize` is the default everywhere. The row printed as a second 
 from __future__ import annotations
 
 from tailsafe.errors import InputError
+from tailsafe.risk.projection import l1_distance
 from tailsafe.risk.spectra import Pow, SpectralRisk, Wang
 from tailsafe.risk.step import StepSpectrum
 
+CELLS = 5
 # measure -> (eta_1..eta_5, alpha_1..alpha_4), as printed
 PRINTED: dict[SpectralRisk, tuple[tuple[float, ...], tuple[float, ...]]] = {
     Wang(0.5): ((0.515, 0.790, 1.091, 1.493, 2.191), (0.263, 0.541, 0.770, 0.926)),
@@ -25,4 +27,5 @@ def paper_steps(measure: SpectralRisk) -> StepSpectrum:
     """The printed row of `measure`, rescaled to mass 1 so that a constant cost has its own value as risk."""
     if measure not in PRINTED:
         raise InputError(f"the paper prints no row for {measure}; it has {', '.join(map(str, PRINTED))}")
-    return StepSpectrum.normalized(*PRINTED[measure])
+    steps = StepSpectrum.normalized(*PRINTED[measure])
+    return StepSpectrum(steps.eta, steps.alpha, l1_error=l1_distance(measure, steps.eta, steps.alpha))

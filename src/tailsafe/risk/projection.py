@@ -12,7 +12,7 @@ gives the stationarity conditions
 Two solvers share them. A spectrum with a closed-form inverse (Pow, Wang) is solved by shooting: march the conditions
 from alpha_1, search alpha_1 so that alpha_M = 1, search kappa so that the mass is 1. Any other spectrum (custom, with
 jumps or flat parts, or a finer step spectrum) is first cut globally by dynamic programming on a grid, then polished by
-alternating between the two conditions.
+alternating between the two conditions and, where it is smooth, by Newton's method on them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _without_idle_cells(eta: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray,
 def _as_steps(spectrum: SpectralRisk) -> StepSpectrum | None:
     """The spectrum itself where it is a step spectrum already."""
     if isinstance(spectrum, StepSpectrum):
-        return StepSpectrum(spectrum.eta, spectrum.alpha)
+        return StepSpectrum(*_without_idle_cells(spectrum.eta, spectrum.alpha))
     if isinstance(spectrum, Mean) or (isinstance(spectrum, Invertible) and spectrum.is_mean):
         return StepSpectrum([1.0], [])
     if isinstance(spectrum, CVaR):

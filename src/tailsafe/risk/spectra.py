@@ -32,7 +32,7 @@ class SpectralRisk(abc.ABC):
     @property
     @abc.abstractmethod
     def spec(self) -> str:
-        """The text form that `parse_spectrum` reads, for instance ``cvar:0.75``."""
+        """The text form, for instance ``cvar:0.75``; `parse_spectrum` reads it back (custom functions apart)."""
 
     @abc.abstractmethod
     def sigma(self, u: Array) -> Array:

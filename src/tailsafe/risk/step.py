@@ -9,7 +9,7 @@ import numpy as np
 from tailsafe.arrays import Array, as_float, namespace, require
 from tailsafe.errors import InputError
 from tailsafe.risk import dual
-from tailsafe.risk.empirical import quantile
+from tailsafe.risk.empirical import checked_samples, checked_weights, quantile
 from tailsafe.risk.spectra import SpectralRisk
 
 # How far the mass of given levels may be from 1 (levels typed with six digits); it is then made exact.
@@ -83,6 +83,9 @@ class StepSpectrum(SpectralRisk):
 
     def sub_risk(self, samples: Array, beta: Array, weights: Array | None = None) -> Array:
         """E[g_beta(X)] + int g_beta^*(sigma~) >= risk(X), see `dual.sub_risk`."""
+        if namespace(samples, weights) is np:
+            samples = checked_samples(samples)
+            weights = None if weights is None else checked_weights(weights, samples)
         return dual.sub_risk(samples, self._checked(beta), self.eta, self.alpha, weights)
 
     def optimal_beta(self, samples: Array, weights: Array | None = None) -> Array:

@@ -64,7 +64,10 @@ def augment(problem: FiniteCMDP, memory_limit: float = DEFAULT_MEMORY_LIMIT) -> 
     """
     start = np.flatnonzero(problem.initial)
     state, cost_so_far = start, np.zeros((start.size, problem.num_costs))
-    largest_sum = problem.costs.max() * float(np.sum(problem.discount ** np.arange(problem.horizon)))
+    if not memory_limit > 0:
+        raise InputError(f"the memory limit is {memory_limit / GIB:g} GiB; it must be positive")
+    # The largest sum there can be is at most this; only its order of magnitude matters.
+    largest_sum = float(problem.costs.max()) * min(problem.horizon, problem.effective_horizon)
     tolerance = MERGE_TOLERANCE * max(largest_sum, 1e-300)
     targets, chances = _successors(problem)
     layers: list[Layer] = []

@@ -16,6 +16,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -69,14 +70,29 @@ def beta_set(
         raise InputError(f"max_betas is {max_betas}; it must be at least 1")
     attainable = [mdp.attainable(i) for i in range(len(spectra))]
     candidates, exhaustive = _search(spectra, limits, attainable, max_betas)
+    if not exhaustive:
+        # A grid may miss every feasible beta; the one of the safest policy is feasible whenever any is.
+        candidates = [
+            _with(c, smallest_risk(mdp, s, i).beta) for i, (c, s) in enumerate(zip(candidates, spectra, strict=True))
+        ]
     return _product(mdp, spectra, candidates, exhaustive)
 
 
-def smallest_risk(mdp: AugmentedMDP, spectrum: StepSpectrum, cost: int, max_betas: int = 20_000) -> tuple[float, float]:
-    """The smallest risk of one cost's discounted sum that any policy reaches: (value, lower bound on it).
+class SmallestRisk(NamedTuple):
+    """The smallest risk found, the beta (M - 1,) that attains it, and a bound below which no policy gets.
+
+    value and bound agree unless there are more tuples of attainable sums than were tried.
+    """
+
+    value: float
+    bound: float
+    beta: np.ndarray
+
+
+def smallest_risk(mdp: AugmentedMDP, spectrum: StepSpectrum, cost: int, max_betas: int = 20_000) -> SmallestRisk:
+    """The smallest risk of one cost's discounted sum that any policy reaches, whatever its reward.
 
     min_pi R(pi) = min_beta min_pi E[g_beta(D_T)] + I(beta), and for fixed beta the inner minimum is backward induction.
-    The two numbers agree unless there are more than `max_betas` tuples of attainable sums.
     """
     (candidates,), _ = _search([spectrum], [np.inf], [mdp.attainable(cost)], max_betas)
     edges = max(layer.successor.size for layer in mdp.layers)
@@ -87,7 +103,8 @@ def smallest_risk(mdp: AugmentedMDP, spectrum: StepSpectrum, cost: int, max_beta
             for beta in np.array_split(candidates.beta, math.ceil(candidates.slack.size / chunk))
         ]
     ) + spectrum.conjugate_integral(candidates.beta)
-    return float(risks.min()), float((risks - candidates.slack).min())
+    best = int(np.argmin(risks))
+    return SmallestRisk(float(risks[best]), float((risks - candidates.slack).min()), candidates.beta[best])
 
 
 def _least_terminal_value(mdp: AugmentedMDP, terminal_value: np.ndarray) -> np.ndarray:
@@ -96,6 +113,18 @@ def _least_terminal_value(mdp: AugmentedMDP, terminal_value: np.ndarray) -> np.n
     for layer in reversed(mdp.layers):
         value = (layer.probability[..., None] * value[layer.successor]).sum(2).min(1)
     return np.asarray(mdp.initial @ value)
+
+
+def sorted_tuples(values: np.ndarray, size: int) -> np.ndarray:
+    """All non-decreasing tuples of `size` of the sorted values: (count, size)."""
+    return np.array(list(itertools.combinations_with_replacement(values, size))).reshape(-1, size)
+
+
+def _with(candidates: _Candidates, beta: np.ndarray) -> _Candidates:
+    """Add one tuple that stands for nothing but itself."""
+    if np.any(np.all(candidates.beta == beta, axis=1)):
+        return candidates
+    return _Candidates(np.vstack([candidates.beta, beta]), np.append(candidates.slack, 0.0))
 
 
 def _search(
@@ -143,16 +172,16 @@ def _candidates(spectrum: StepSpectrum, limit: float, values: np.ndarray, grid: 
     """Sorted tuples of grid values that stand for at least one tuple of `values` within the limit."""
     if spectrum.cells == 1:
         return _Candidates(np.zeros((1, 0)), np.zeros(1))
-    beta = np.array(list(itertools.combinations_with_replacement(grid, spectrum.cells - 1)))
+    beta = sorted_tuples(grid, spectrum.cells - 1)
     # A grid value stands for itself and the values above its predecessor on the grid; `floor` is the smallest of those.
     previous = np.concatenate([[-np.inf], grid[:-1]])
     floor = values[np.searchsorted(values, previous, side="right")]
     lowest = floor[np.searchsorted(grid, beta)]
-    within = spectrum.conjugate_integral(np.maximum.accumulate(lowest, axis=1)) <= limit + 1e-12 * abs(limit)
+    within = spectrum.conjugate_integral(lowest) <= limit + 1e-12 * abs(limit)
     if not np.any(within):
         within[np.argmin(beta.sum(1))] = True  # nothing can be feasible; keep one for the LP to say so
     # Lowering beta[k] by h lowers the sub-risk by at most (eta_{k+1} - eta_k)(1 - alpha_k) h.
-    slack = spectrum.conjugate_integral(beta) - (np.diff(spectrum.eta) * (1 - spectrum.alpha) * lowest).sum(1)
+    slack = spectrum.conjugate_integral(beta) - spectrum.conjugate_integral(lowest)
     return _Candidates(beta[within], slack[within])
 
 

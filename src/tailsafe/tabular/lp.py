@@ -20,6 +20,7 @@ from scipy.optimize import linprog
 from tailsafe.tabular.augmented import AugmentedMDP
 
 OPTIMAL, INFEASIBLE = 0, 2
+TOLERANCES = {"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9}
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,21 +82,26 @@ class OccupancyLP:
 
     def maximise_reward(self, terminal_value: np.ndarray, room: np.ndarray) -> InnerOptimum:
         """The best policy with E[g_i(D_T)] <= room_i = d_i - I_i(beta_i)."""
-        rows = self.terminal_rows(terminal_value)
+        # HiGHS works with absolute tolerances: rewards and every constraint in units of their largest entry.
+        unit = float(np.abs(self.reward).max()) or 1.0
+        largest = np.abs(terminal_value).max(0)
+        scale = np.where(largest > 0, largest, 1.0)
+        rows = self.terminal_rows(terminal_value / scale)
         # On the edge of feasibility HiGHS may give up without an answer; another of its solvers then has one.
         for method, presolve in (("highs", True), ("highs-ds", False), ("highs-ipm", True)):
             result = linprog(
-                -self.reward,
+                -self.reward / unit,
                 A_ub=rows,
-                b_ub=room,
+                b_ub=room / scale,
                 A_eq=self.flow,
                 b_eq=self.source,
                 bounds=(0, None),
                 method=method,
-                options={"presolve": presolve},
+                options={"presolve": presolve} | TOLERANCES,
             )
             if result.status == OPTIMAL:
-                return InnerOptimum(-result.fun, -result.ineqlin.marginals, self.policy(result.x))
+                multipliers = -result.ineqlin.marginals * unit / scale
+                return InnerOptimum(-result.fun * unit, multipliers, self.policy(result.x))
             if result.status == INFEASIBLE:
                 return InnerOptimum(-np.inf, np.full(room.size, np.inf), None)
         raise RuntimeError(f"no solver finished the linear program, the last with: {result.message}")

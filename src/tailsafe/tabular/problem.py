@@ -19,6 +19,9 @@ FIELDS = ("horizon", "discount", "initial", "transitions", "rewards", "costs")
 COMMENTS = ("name", "description")
 # How far probabilities may be from summing to one (numbers typed with five digits or more); they are then made exact.
 PROBABILITY_TOLERANCE = 1e-5
+LONGEST_HORIZON = 1000
+# Risk advantages are divided by discount^t; below this weight of a step nothing but rounding would be left of them.
+SMALLEST_WEIGHT = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +41,16 @@ class FiniteCMDP:
 
     def __post_init__(self) -> None:
         horizon = _number("horizon", self.horizon)
-        if int(horizon) != horizon or horizon < 1:
-            raise InputError(f"horizon is {self.horizon!r}; it must be a whole number of at least 1")
+        if int(horizon) != horizon or not 1 <= horizon <= LONGEST_HORIZON:
+            raise InputError(f"horizon is {self.horizon!r}; it must be a whole number from 1 to {LONGEST_HORIZON}")
         discount = _number("discount", self.discount)
         if not 0 < discount <= 1:
             raise InputError(f"discount is {discount:g}; it must be in (0, 1]")
+        if discount ** (horizon - 1) < SMALLEST_WEIGHT:
+            raise InputError(
+                f"discount {discount:g} leaves the last of {horizon:g} steps a weight below {SMALLEST_WEIGHT:g}, which "
+                "is lost in rounding; shorten the horizon"
+            )
         transitions = _array("transitions", self.transitions, ("S", "A", "S"))
         states, actions, _ = transitions.shape
         if transitions.shape[2] != states:
@@ -106,6 +114,8 @@ class FiniteCMDP:
             raise InputError(f"{path}: not a text file") from None
         except json.JSONDecodeError as error:
             raise InputError(f"{path}: not JSON (line {error.lineno}, column {error.colno}: {error.msg})") from None
+        except (ValueError, RecursionError) as error:  # numbers or nesting that no problem has
+            raise InputError(f"{path}: not a problem ({error})") from None
         try:
             return cls.from_dict(data)
         except InputError as error:
@@ -120,18 +130,24 @@ class FiniteCMDP:
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise InputError(f"{name} is {value!r}; it must be a number")
-    if not math.isfinite(value):
-        raise InputError(f"{name} is {value}; it must be finite")
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InputError(f"{name} is {number}; it must be finite")
+    return number
 
 
 def _array(name: str, values: Any, axes: tuple[str, ...], shape: tuple[int | None, ...] | None = None) -> np.ndarray:
     """`values` as finite float64 of the wanted shape, or an `InputError` naming the place."""
     wanted = name + "".join(f"[{axis}]" for axis in axes)
+    if found := _odd_one_out(values, name):
+        raise InputError(f"{found}; it must be numbers in the shape {wanted}")
     try:
         array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{_odd_one_out(values, name) or name}; it must be numbers in the shape {wanted}") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{name}: {error}; it must be numbers in the shape {wanted}") from None
     if array.ndim != len(axes) or 0 in array.shape:
         raise InputError(f"{name} has shape {array.shape}; it must be {wanted}, each axis at least 1")
     if shape is not None and any(want not in (None, have) for want, have in zip(shape, array.shape, strict=True)):
@@ -143,8 +159,11 @@ def _array(name: str, values: Any, axes: tuple[str, ...], shape: tuple[int | Non
 
 def _odd_one_out(values: Any, path: str) -> str:
     """Where nested lists stop being rectangular or numeric, in words; empty if they do not."""
+    if isinstance(values, np.ndarray):
+        return ""
     if not isinstance(values, list | tuple):
-        return "" if isinstance(values, int | float) else f"{path} is {values!r}"
+        number = isinstance(values, int | float | np.number) and not isinstance(values, bool)
+        return "" if number else f"{path} is {values!r}"
     lengths = [len(v) if isinstance(v, list | tuple) else None for v in values]
     usual = statistics.mode(lengths) if lengths else None
     for i, (value, length) in enumerate(zip(values, lengths, strict=True)):

@@ -16,7 +16,8 @@ import numpy as np
 
 from tailsafe.errors import InputError
 from tailsafe.risk.step import StepSpectrum
-from tailsafe.tabular.augmented import AugmentedMDP, augment
+from tailsafe.tabular.augmented import DEFAULT_MEMORY_LIMIT, AugmentedMDP, augment
+from tailsafe.tabular.betas import sorted_tuples
 from tailsafe.tabular.lp import OccupancyLP
 from tailsafe.tabular.problem import FiniteCMDP
 from tailsafe.tabular.values import occupancy
@@ -42,21 +43,22 @@ def best_for_the_mean(mdp: AugmentedMDP, limit: float) -> Rival | None:
     return Rival("limit on the mean", inner.reward, mdp.terminal_cost[:, 0], occupancy(mdp, inner.policy)[-1])
 
 
-def best_for_state_wise_risk(problem: FiniteCMDP, spectrum: StepSpectrum, limit: float) -> Rival | None:
+def best_for_state_wise_risk(
+    problem: FiniteCMDP, spectrum: StepSpectrum, limit: float, memory_limit: float = DEFAULT_MEMORY_LIMIT
+) -> Rival | None:
     """max J_R subject to E_{s0}[R(cost | s0)] <= limit, for a problem with one cost; None if infeasible.
 
     The start state is made part of the state and gets a cost of its own, zero when another one was drawn. With a beta
     per start state the constraint is sum_s0 E[g_{beta_s0}(D_s0)] + rho(s0) I(beta_s0) <= limit: linear, as g_beta(0) =
     0.
     """
-    mdp = augment(_with_start_in_state(problem))
+    mdp = augment(_with_start_in_state(problem), memory_limit)
     starts = np.flatnonzero(problem.initial)
-    tuples = [
-        np.array(list(itertools.combinations_with_replacement(mdp.attainable(i), spectrum.cells - 1)))
-        for i in range(starts.size)
-    ]
-    if math.prod(len(t) for t in tuples) > MOST_PROGRAMS:
-        raise InputError(f"the state-wise comparison needs more than {MOST_PROGRAMS} linear programs")
+    sums = [mdp.attainable(i) for i in range(starts.size)]
+    programs = math.prod(math.comb(x.size + spectrum.cells - 2, spectrum.cells - 1) for x in sums)
+    if programs > MOST_PROGRAMS:
+        raise InputError(f"the state-wise comparison needs {programs} linear programs, more than {MOST_PROGRAMS}")
+    tuples = [sorted_tuples(x, spectrum.cells - 1) for x in sums]
     program = OccupancyLP(mdp)
     best = None
     for betas in itertools.product(*tuples):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tailsafe.errors import InputError
 from tailsafe.risk import SpectralRisk, StepSpectrum
 from tailsafe.tabular.augmented import AugmentedMDP
-from tailsafe.tabular.betas import BetaSet
+from tailsafe.tabular.betas import BetaSet, SmallestRisk
 from tailsafe.tabular.certificate import Certificate
 from tailsafe.tabular.problem import FiniteCMDP
 
@@ -88,7 +90,8 @@ class TabularSolution:
     """A statement, its certificate, and (unless the certificate says it is infeasible) what was learned.
 
     tolerance: absolute; the gap up to which a policy, or a beta, counts as optimal.
-    smallest_risks: for an infeasible problem, the smallest risk any policy reaches, each constraint by itself.
+    smallest_risks: where no feasible policy is returned, the smallest risk that any policy reaches, per constraint by
+    itself.
     """
 
     statement: Statement
@@ -98,7 +101,7 @@ class TabularSolution:
     tolerance: float
     seconds: float
     learning: Learning | None = None
-    smallest_risks: list[float] | None = None
+    smallest_risks: list[SmallestRisk] | None = None
 
     @property
     def best(self) -> LearnedPolicy | None:
@@ -127,8 +130,13 @@ class TabularSolution:
         return self.best is not None and self.statement.met_by(self.best.risks)
 
     @property
+    def feasible_as_given(self) -> bool:
+        """Whether the limits are kept by the measures as given too, not only by the steps that stand for them."""
+        return self.best is not None and self.statement.met_by(self.best.spectrum_risks)
+
+    @property
     def optimum(self) -> float | None:
-        """The best reward of any feasible policy (over the beta set), by linear programming."""
+        """The best reward of any feasible policy, by linear programming; over the grid if the beta set is one."""
         return self.certificate.optimum if self.certificate.feasible else None
 
     @property
@@ -146,16 +154,37 @@ class TabularSolution:
     def status(self) -> str:
         """One word.
 
-        optimal: feasible, gap within the tolerance. feasible: larger gap. unfinished: no feasible iterate yet.
+        optimal: feasible, and no policy at all is better by more than the tolerance. feasible: not shown to be optimal.
+        unfinished: no feasible iterate yet.
 
         infeasible: proved, no policy keeps the limits. undecided: no beta of a coarse grid admits one, but none is
         excluded.
         """
-        if self.gap is not None and self.feasible:
-            return "optimal" if self.gap <= self.tolerance else "feasible"
+        if self.best is not None and self.feasible:
+            return "optimal" if self.certificate.upper_bound - self.best.reward <= self.tolerance else "feasible"
         if self.certificate.feasible:
             return "unfinished"
         return "infeasible" if self.certificate.proved_infeasible else "undecided"
+
+    def action_probabilities(self, step: int, state: int, cost_so_far: float | Sequence[float]) -> np.ndarray:
+        """What the learned policy does (A,) at a time step, in a state, after these discounted costs (one per cost)."""
+        if self.best is None:
+            raise InputError("no policy was learned")
+        if not 0 <= step < len(self.mdp.layers):
+            raise InputError(f"step is {step}; it must be in 0..{len(self.mdp.layers) - 1}")
+        layer = self.mdp.layers[step]
+        here = np.flatnonzero(layer.state == state)
+        distance = np.abs(layer.cost_so_far[here] - np.asarray(cost_so_far)).max(1, initial=0.0)
+        if not here.size or distance.min() > 1e-6 * max(1.0, float(layer.cost_so_far.max())):
+            raise InputError(f"state {state} with costs so far {cost_so_far} cannot be reached at step {step}")
+        return np.asarray(self.best.policy[step][here[np.argmin(distance)]])
+
+    def policy_json(self) -> list[dict[str, Any]]:
+        """The policy, a table per time step: state, cost_so_far (one per cost) and action probabilities, row by row."""
+        return [
+            {"state": layer.state.tolist(), "cost_so_far": layer.cost_so_far.tolist(), "probabilities": pi.tolist()}
+            for layer, pi in zip(self.mdp.layers, self.policy or [], strict=False)
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """What `tailsafe tabular --json` prints."""
@@ -167,6 +196,7 @@ class TabularSolution:
             "spectrum_risks": self.best.spectrum_risks if self.best else None,
             "limits": list(self.statement.limits),
             "feasible": self.feasible,
+            "feasible_as_given": self.feasible_as_given,
             "optimum": self.optimum,
             "optimum_upper_bound": upper if np.isfinite(upper) else None,
             "certificate": "exact" if self.certificate.exhaustive else "grid",
@@ -179,7 +209,8 @@ class TabularSolution:
                 {"spec": str(m), "eta": s.eta.tolist(), "alpha": s.alpha.tolist(), "l1_error": s.l1_error}
                 for m, s in zip(self.statement.measures, self.statement.spectra, strict=True)
             ],
-            "smallest_risks": self.smallest_risks,
+            "smallest_risks": [s.value for s in self.smallest_risks] if self.smallest_risks else None,
+            "smallest_risks_bound": [s.bound for s in self.smallest_risks] if self.smallest_risks else None,
             "iterations": self.learning.iterations if self.learning else 0,
             "seconds": self.seconds,
         }

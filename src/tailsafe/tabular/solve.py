@@ -58,24 +58,25 @@ def solve_tabular(
     betas = beta_set(mdp, statement.spectra, statement.limits, max_betas)
     _check_memory(mdp, betas, memory_limit)
     certificate = certify(mdp, betas, statement.limits, lambda done: progress("optimum", done, len(betas)))
-    if not certificate.feasible:
-        smallest = [smallest_risk(mdp, spectrum, i)[0] for i, spectrum in enumerate(statement.spectra)]
-        seconds = time.perf_counter() - started
-        return TabularSolution(statement, mdp, betas, certificate, 0.0, seconds, smallest_risks=smallest)
-    wanted_gap = tolerance * max(abs(certificate.optimum), 1e-3 * statement.reward_scale)
-    learning = _learn(
-        statement,
-        mdp,
-        betas,
-        certificate,
-        settings or srcpo.Settings(),
-        iterations,
-        wanted_gap,
-        lambda done: progress("policy", done, iterations),
-    )
-    return TabularSolution(
-        statement, mdp, betas, certificate, wanted_gap, time.perf_counter() - started, learning=learning
-    )
+    learning, wanted_gap = None, 0.0
+    if certificate.feasible:
+        wanted_gap = tolerance * max(abs(certificate.optimum), 1e-3 * statement.reward_scale)
+        learning = _learn(
+            statement,
+            mdp,
+            betas,
+            certificate,
+            settings or srcpo.Settings(),
+            iterations,
+            wanted_gap,
+            lambda done: progress("policy", done, iterations),
+        )
+    # Without a policy to show, say how much risk there has to be.
+    smallest = None
+    if learning is None or learning.best is None:
+        smallest = [smallest_risk(mdp, spectrum, i) for i, spectrum in enumerate(statement.spectra)]
+    seconds = time.perf_counter() - started
+    return TabularSolution(statement, mdp, betas, certificate, wanted_gap, seconds, learning, smallest)
 
 
 def state_problem(

@@ -100,7 +100,7 @@ class State(NamedTuple):
     sampler: Float[Array, " B"]
 
 
-class Trace(NamedTuple):
+class Record(NamedTuple):
     """Per iteration, in normalised units, of the beta the sampler finds most likely: what a plot shows."""
 
     reward: Float[Array, " T"]
@@ -141,7 +141,7 @@ def iterate(
     discount: float,
     effective_horizon: float,
     iterations: int,
-) -> tuple[State, Trace]:
+) -> tuple[State, Record]:
     """`iterations` steps of the algorithm."""
 
     def weigh(gram: Array, excess: Array, radius: Array) -> Array:
@@ -149,7 +149,7 @@ def iterate(
         weights = strategies.proposed(gram, excess, radius, rates.max_weight)
         return strategies.step_size(gram, weights, radius, (rates.shortest, rates.longest)) * weights.signed()
 
-    def step(state: State, _: None) -> tuple[State, Trace]:
+    def step(state: State, _: None) -> tuple[State, Record]:
         policy = [jax.nn.softmax(x, axis=1) for x in state.logits]
         values = evaluate(problem.layers, problem.initial, policy, problem.terminal_value, discount, effective_horizon)
         reward, excess = values.objective[0], values.objective[1:] - problem.room
@@ -167,7 +167,7 @@ def iterate(
         objective = reward - rates.penalty @ jnp.maximum(excess, 0.0)
         sampler = jax.nn.log_softmax(state.sampler + rates.sampler_rate * objective)
         mode = jnp.argmax(sampler)
-        trace = Trace(reward[mode], excess[:, mode], -(jnp.exp(sampler) * sampler).sum())
-        return State(state.iteration + 1, logits, best, best_reward, sampler), trace
+        record = Record(reward[mode], excess[:, mode], -(jnp.exp(sampler) * sampler).sum())
+        return State(state.iteration + 1, logits, best, best_reward, sampler), record
 
     return jax.lax.scan(step, state, length=iterations)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailsafe.errors import InputError
+from tailsafe.files import check_writable, replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,8 +22,7 @@ def check_target(path: Path) -> None:
         raise InputError("pictures need matplotlib: pip install 'tailsafe[plot]'")
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"{path}: a picture ends in {', '.join(FORMATS)}")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: the folder {path.parent} does not exist")
+    check_writable(path)
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -34,25 +32,15 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def tidy(axes: object, title: str, xlabel: str, ylabel: str) -> None:
+def tidy(axes: Any, title: str, xlabel: str, ylabel: str) -> None:
     """Title and labels, no box around the plot."""
-    axes.set(title=title, xlabel=xlabel, ylabel=ylabel)  # type: ignore[attr-defined]
-    axes.spines[["top", "right"]].set_visible(False)  # type: ignore[attr-defined]
-    axes.title.set_fontsize(11)  # type: ignore[attr-defined]
+    axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.title.set_fontsize(11)
 
 
 def save(figure: Figure, path: Path) -> None:
     """Write the picture whole or not at all."""
     check_target(path)
-    try:
-        handle, name = tempfile.mkstemp(suffix=path.suffix, dir=path.parent)
-        os.close(handle)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    try:
-        figure.savefig(name, dpi=150)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(path) as partial:
+        figure.savefig(partial, dpi=150)

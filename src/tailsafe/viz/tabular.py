@@ -41,12 +41,13 @@ def draw_solution(solution: TabularSolution, path: Path, rivals: Sequence[Rival]
 
 
 def _draw_reward(axes: Any, solution: TabularSolution, learning: Learning) -> None:
+    name = "optimum" if solution.certificate.exhaustive else "best on this grid"
     axes.plot(np.arange(1, learning.iterations + 1), learning.trace.reward, color=BLUE, linewidth=1)
     axes.axhline(
         solution.certificate.optimum,
         color=GREY,
         linestyle="--",
-        label=f"optimum {solution.certificate.optimum:.4g}",
+        label=f"{name} {solution.certificate.optimum:.4g}",
     )
     axes.set_xscale("log")
     axes.legend(frameon=False, loc="lower right")
@@ -57,7 +58,7 @@ def _draw_risks(axes: Any, solution: TabularSolution, learning: Learning) -> Non
     steps = np.arange(1, learning.iterations + 1)
     for i, limit in enumerate(solution.statement.limits):
         colour = COST_COLOURS[i % len(COST_COLOURS)]
-        name = f"{solution.statement.measures[i]} of cost {i}"
+        name = f"{_measure_name(solution, i)} of cost {i}"
         axes.plot(steps, learning.trace.risks[:, i], color=colour, linewidth=1, label=name)
         axes.axhline(
             limit,
@@ -70,9 +71,16 @@ def _draw_risks(axes: Any, solution: TabularSolution, learning: Learning) -> Non
     tidy(axes, "Its risk (sub-risk at its β)", "iteration", "risk of discounted cost")
 
 
+def _measure_name(solution: TabularSolution, cost: int) -> str:
+    """The measure whose risk is shown: as given, or the steps that stand for it."""
+    measure, steps = solution.statement.measures[cost], solution.statement.spectra[cost]
+    return str(measure) if steps.l1_error == 0 else f"{measure} ({steps.cells} steps)"
+
+
 def _draw_sampler(axes: Any, solution: TabularSolution, learning: Learning) -> None:
     """Bars over beta where it is one number, else over the rank of the joint beta by its certified value."""
     optimal = solution.certificate.optimal_betas(solution.tolerance)
+    best = "certified optimal" if solution.certificate.exhaustive else "best on this grid"
     colours = np.where(optimal, BLUE, GREY)
     betas = np.concatenate(solution.betas.betas, axis=1)
     if betas.shape[1] == 1:
@@ -85,7 +93,7 @@ def _draw_sampler(axes: Any, solution: TabularSolution, learning: Learning) -> N
     if betas.shape[1] != 1:
         axes.set_xlim(-1, min(len(solution.betas), 40))
     axes.set_ylim(0, 1)
-    tidy(axes, "Sampler over β (blue: certified optimal)", label, "probability ξ(β)")
+    tidy(axes, f"Sampler over β (blue: {best})", label, "probability ξ(β)")
 
 
 def _draw_costs(axes: Any, solution: TabularSolution, cost: int) -> None:
@@ -95,7 +103,8 @@ def _draw_costs(axes: Any, solution: TabularSolution, cost: int) -> None:
         tidy(axes, f"Cost {cost} of the final policy", "discounted cost", "probability")
         return
     _draw_law(axes, solution, cost, solution.mdp.terminal_cost[:, cost], best.terminal_law, BLUE)
-    tidy(axes, f"Cost {cost} of the final policy: limit kept", "discounted cost", "probability")
+    kept = "kept" if solution.statement.keeps(cost, best.risks[cost]) else "broken"
+    tidy(axes, f"Cost {cost} of the final policy: limit {kept}", "discounted cost", "probability")
 
 
 def _draw_rival(axes: Any, solution: TabularSolution, rival: Rival) -> None:
@@ -106,7 +115,7 @@ def _draw_rival(axes: Any, solution: TabularSolution, rival: Rival) -> None:
 
 def _draw_law(axes: Any, solution: TabularSolution, cost: int, sums: np.ndarray, law: np.ndarray, colour: str) -> None:
     """A distribution of cost sums with its quantiles, its risk and the limit marked."""
-    measure, limit = solution.statement.measures[cost], solution.statement.limits[cost]
+    limit = solution.statement.limits[cost]
     values, where = np.unique(sums, return_inverse=True)
     mass = np.bincount(where.reshape(-1), law)
     span = max(float(solution.mdp.terminal_cost[:, cost].max()), 1e-9)
@@ -119,7 +128,7 @@ def _draw_law(axes: Any, solution: TabularSolution, cost: int, sums: np.ndarray,
         axes.axvline(x, color=GREY, linewidth=0.8, linestyle=":")
         axes.text(x, top, ", ".join(names) + " ", rotation=90, va="top", ha="right", fontsize=8, color=GREY)
     risk = float(solution.statement.spectra[cost].risk(sums, law))
-    axes.axvline(risk, color=ORANGE, linewidth=2, label=f"{measure} = {risk:.4g}")
+    axes.axvline(risk, color=ORANGE, linewidth=2, label=f"{_measure_name(solution, cost)} = {risk:.4g}")
     axes.axvline(limit, color=RED, linestyle="--", label=f"limit {limit:g}")
     axes.set(xlim=(-0.04 * span, 1.04 * span), ylim=(0, top))
     axes.legend(frameon=False, loc="center right", fontsize=9)

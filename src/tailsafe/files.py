@@ -1,0 +1,33 @@
+"""Result files: checked before the work, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tailsafe.errors import InputError
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a result file that could not be written, before any work is spent on it."""
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: the folder {path.parent} does not exist")
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(f"{path}: the folder {path.parent} is not writable")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file next to `path` to write to; it takes the name `path` when the block ends well, and vanishes otherwise."""
+    partial = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        yield partial
+        os.replace(partial, path)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    finally:
+        partial.unlink(missing_ok=True)
