@@ -1,6 +1,6 @@
 # Two commands matter: `make train` and `make test`. Each sets itself up on a machine that has Python 3.11+.
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow test-lowest lint picture clean
+.PHONY: help train test test-slow test-lowest lint clean
 
 # The first interpreter that really runs and is new enough (a pyenv shim may exist and still refuse to run).
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \

@@ -221,7 +221,8 @@ def _verdict(solution: TabularSolution) -> list[str]:
         f"gap {solution.gap:.3g} ({solution.status})"
     ]
     if not certificate.exhaustive:
-        lines.append(f"no policy at all exceeds {certificate.upper_bound:.6g}; raise --max-betas to close the bracket")
+        hint = "" if solution.status == "optimal" else "; raise --max-betas to close the bracket"
+        lines.append(f"no policy at all exceeds {certificate.upper_bound:.6g}{hint}")
     beta = "; ".join(", ".join(f"{x:.6g}" for x in b) or "none" for b in solution.beta or [])
     lines.append(
         f"beta {beta}; the sampler has {100 * (solution.sampler_mass or 0):.1f} % of its mass on the best ones "

@@ -161,11 +161,26 @@ def _count(spectra: Sequence[StepSpectrum], sizes: Sequence[int]) -> int:
 
 
 def _thin(values: np.ndarray, size: int) -> np.ndarray:
-    """About `size` of the sorted values, evenly spread over their range, the largest among them."""
+    """At most `size` of the sorted values, so that rounding up to them moves no value further than necessary.
+
+    Intervals of one width, laid greedily from the left, cover the values; the narrowest width that needs at most `size`
+    of them is found by bisection, and the last value in each interval is kept.
+    """
+
+    def ends(width: float) -> list[int]:
+        kept, start = [], 0
+        while start < values.size:
+            start = int(np.searchsorted(values, values[start] + width, side="right"))
+            kept.append(start - 1)
+        return kept
+
+    low, high = 0.0, float(values[-1] - values[0])
     if values.size <= size:
         return values
-    even = np.linspace(values[0], values[-1], size + 1)[1:] if size > 1 else values[-1:]
-    return np.unique(values[np.minimum(np.searchsorted(values, even), values.size - 1)])
+    for _ in range(50):
+        width = (low + high) / 2
+        low, high = (low, width) if len(ends(width)) <= size else (width, high)
+    return values[ends(high)]
 
 
 def _candidates(spectrum: StepSpectrum, limit: float, values: np.ndarray, grid: np.ndarray) -> _Candidates:
