@@ -1,0 +1,1 @@
+"""The two physics engines and the models they run."""

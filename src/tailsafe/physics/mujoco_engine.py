@@ -1,0 +1,90 @@
+"""Engine `mujoco`: the C engine, all environments in one native call per control step on a thread pool."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import mujoco
+import mujoco.rollout
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
+
+from tailsafe.tasks.base import Task
+
+_CONTROL_SPEC = int(
+    mujoco.mjtState.mjSTATE_CTRL | mujoco.mjtState.mjSTATE_MOCAP_POS | mujoco.mjtState.mjSTATE_MOCAP_QUAT
+)
+_STATE_SPEC = int(mujoco.mjtState.mjSTATE_FULLPHYSICS)
+# Rows of environments that a thread takes at once: small enough to balance contacts against free motion.
+_CHUNK = 2
+
+Rows = NDArray[np.float64]
+
+
+class MujocoEngine:
+    """Steps `num_envs` copies of a task's model together.
+
+    The native call runs one substep more than the control step has, under the same controls and mocap poses, and
+    its state is discarded: MuJoCo's sensors of a substep belong to the state *before* it, so that the extra one
+    delivers sensors and contacts of the final state.
+    """
+
+    def __init__(self, task: Task[Any], num_envs: int, threads: int | None = None) -> None:
+        self.model = mujoco.MjModel.from_xml_string(task.mjcf("mujoco"))
+        self.num_envs = num_envs
+        self.substeps = task.substeps
+        model = self.model
+        width = mujoco.mj_stateSize(model, _STATE_SPEC)
+        if width != 1 + model.nq + model.nv:
+            raise RuntimeError(f"the engine's state has {width} numbers, expected time, qpos and qvel alone")
+        self.threads = min(threads or _cpu_count(), num_envs)
+        self._data = [mujoco.MjData(model) for _ in range(self.threads)]
+        self._models = [model] * num_envs
+        self._pool = mujoco.rollout.Rollout(nthread=self.threads if self.threads > 1 else 0)
+        self._touch_sensors = len(task.touchable)
+        steps = task.substeps + 1
+        self._control = np.zeros((num_envs, steps, mujoco.mj_stateSize(model, _CONTROL_SPEC)))
+        self._states = np.zeros((num_envs, steps, width))
+        self._sensors = np.zeros((num_envs, steps, model.nsensordata))
+
+    def set_mocap(self, mocap: Float[Rows, "N T M7"]) -> None:
+        """Mocap poses of the next control steps' substeps: positions (M*3), then quaternions (M*4), per substep."""
+        self._control[:, :-1, self.model.nu :] = mocap
+        self._control[:, -1, self.model.nu :] = mocap[:, -1]
+
+    def step(
+        self, state: Float[Rows, "N S"], controls: Float[Rows, "N U"]
+    ) -> tuple[Float[Rows, "N S"], Float[Rows, "N R"], Bool[NDArray[np.bool_], "N K"]]:
+        """One control step from `state` = (time, qpos, qvel) per environment.
+
+        Returns:
+          the state after it, the sensors there (contact sensors apart) and which touchable geoms the robot touches.
+          The arrays are views that the next call overwrites.
+        """
+        self._control[:, :, : self.model.nu] = controls[:, None, :]
+        self._pool.rollout(
+            self._models,
+            self._data,
+            state,
+            self._control,
+            control_spec=_CONTROL_SPEC,
+            skip_checks=True,
+            nstep=self.substeps + 1,
+            state=self._states,
+            sensordata=self._sensors,
+            chunk_size=_CHUNK,
+        )
+        split = self.model.nsensordata - self._touch_sensors
+        final = self._sensors[:, -1]
+        return self._states[:, -2], final[:, :split], final[:, split:] > 0
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.close()
+
+
+def _cpu_count() -> int:
+    """Cores this process may use, which a container or `taskset` may have reduced."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

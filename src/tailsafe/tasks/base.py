@@ -1,0 +1,156 @@
+"""What a task is: pure functions between a physics engine and a learner.
+
+An engine integrates a `PhysicsState` and measures `Readings`; everything else (where things stand, what the robot
+sees, what it earns and what it costs, how an episode begins) is a pure JAX function of those two, the task's own
+state and a random key. The functions are written for one environment and any float type: the C engine calls them
+jitted and vmapped in float64, the MJX engine inside its own program in float32. No second implementation exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import jax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+Scalar = Float[Array, ""]
+State = TypeVar("State")
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class PhysicsState:
+    """What an engine integrates: simulation time [s], joint positions (nq,) and velocities (nv,)."""
+
+    time: Scalar
+    qpos: Float[Array, " nq"]
+    qvel: Float[Array, " nv"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Readings:
+    """What an engine measures at a state, with the forces of the control just applied.
+
+    sensors (S,): the model's sensors that are not contact sensors, in model order.
+    touches (K,): whether the robot touches each of the world's touchable geoms.
+    """
+
+    sensors: Float[Array, " S"]
+    touches: Bool[Array, " K"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Outcome:
+    """What one control step brought.
+
+    reward: (); costs (C,): the constrained costs, one per limit; components: every part of the cost by name, as an
+    indicator; success: the task's goal was met in this step; terminated: the episode cannot go on.
+    """
+
+    reward: Scalar
+    costs: Float[Array, " C"]
+    components: dict[str, Scalar]
+    success: Bool[Array, ""]
+    terminated: Bool[Array, ""]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Mocap:
+    """Poses of the bodies that are moved by hand: position (M, 3) [m], quaternion (M, 4) as (w, x, y, z)."""
+
+    position: Float[Array, "M 3"]
+    quaternion: Float[Array, "M 4"]
+
+
+@dataclass(frozen=True)
+class CostLimit:
+    """The limit a task comes with: `value` per control step, as in the paper's cost rates."""
+
+    name: str
+    value: float
+
+
+class Task(Protocol[State]):
+    """The contract between a task and the two engines. `State` is a pytree of the task's choosing."""
+
+    @property
+    def name(self) -> str:
+        """Command-line name, e.g. `point-goal`."""
+
+    @property
+    def gymnasium_id(self) -> str: ...
+
+    @property
+    def episode_length(self) -> int:
+        """Control steps until an episode is truncated."""
+
+    @property
+    def substeps(self) -> int:
+        """Physics steps per control step."""
+
+    @property
+    def action_size(self) -> int: ...
+
+    @property
+    def observation_parts(self) -> tuple[tuple[str, int], ...]:
+        """Name and width of each part of the observation, in order."""
+
+    @property
+    def limits(self) -> tuple[CostLimit, ...]:
+        """One entry per constrained cost."""
+
+    @property
+    def touchable(self) -> tuple[str, ...]:
+        """Geom names behind `Readings.touches`."""
+
+    def mjcf(self, engine: str, *, decorations: str = "", all_sensors: bool = False) -> str:
+        """The physics model for engine `mujoco` or `mjx`."""
+
+    def try_reset(self, key: PRNGKeyArray) -> tuple[State, Bool[Array, ""]]:
+        """One attempt at drawing an episode, and whether it is a valid one."""
+
+    def spawn(self, state: State) -> PhysicsState:
+        """The physics state an episode starts in."""
+
+    def spawn_readings(self) -> Readings:
+        """What the engine measures there: the same in every episode."""
+
+    def controls(self, state: State, action: Float[Array, " A"]) -> Float[Array, " nu"]:
+        """Actuator inputs of a control step."""
+
+    def mocap(self, state: State, time: Scalar) -> Mocap:
+        """Poses of the mocap bodies during the substep that starts at `time`."""
+
+    def advance(
+        self, state: State, physics: PhysicsState, readings: Readings
+    ) -> tuple[State, Outcome]:
+        """Judge a control step by the physics after it."""
+
+    def observe(self, state: State, physics: PhysicsState, readings: Readings) -> Float[Array, " O"]:
+        """What the robot sees."""
+
+
+def observation_size(task: Task[Any]) -> int:
+    """Width of the observation."""
+    return sum(width for _, width in task.observation_parts)
+
+
+def reset(task: Task[State], key: PRNGKeyArray, max_attempts: int = 10_000) -> State:
+    """Draw an episode: attempts with keys fold_in(key, 0), fold_in(key, 1), ... until one is valid."""
+
+    def unfinished(carry: tuple[State, Any, Any]) -> Any:
+        _, valid, attempt = carry
+        return ~valid & (attempt < max_attempts)
+
+    def next_attempt(carry: tuple[State, Any, Any]) -> tuple[State, Any, Any]:
+        _, _, attempt = carry
+        return (*task.try_reset(jax.random.fold_in(key, attempt)), attempt + 1)
+
+    state, valid = task.try_reset(jax.random.fold_in(key, 0))
+    state, _, _ = jax.lax.while_loop(unfinished, next_attempt, (state, valid, jax.numpy.int32(1)))
+    return state

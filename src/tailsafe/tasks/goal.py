@@ -1,0 +1,128 @@
+"""Point-goal and car-goal: reach the goal disc again and again, past eight hazards and one vase."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from tailsafe.physics.mjcf import VASE_HEIGHT, World
+from tailsafe.tasks.base import Mocap, Outcome, PhysicsState, Readings, Scalar
+from tailsafe.tasks.navigation import (
+    HAZARD_KEEPOUT,
+    ROBOT_KEEPOUT,
+    NavigationTask,
+    in_hazard,
+    judge,
+    lidar_parts,
+    planar_distance,
+)
+from tailsafe.tasks.placement import draw_goal, place, uniform
+from tailsafe.tasks.robots import Robot
+from tailsafe.tasks.rotations import yaw_quaternion
+
+GOAL_RADIUS = 0.3
+GOAL_KEEPOUT = 0.305
+VASE_KEEPOUT = 0.15
+HAZARDS = 8
+_KEEPOUTS = (ROBOT_KEEPOUT, GOAL_KEEPOUT, *(HAZARD_KEEPOUT,) * HAZARDS, VASE_KEEPOUT)
+_OTHERS_KEEPOUT = (ROBOT_KEEPOUT, *(HAZARD_KEEPOUT,) * HAZARDS, VASE_KEEPOUT)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class GoalState:
+    """Layout and bookkeeping of one episode: positions on the floor [m], headings [rad].
+
+    `distance` is the robot's distance to the current goal after the last step.
+    """
+
+    robot: Float[Array, "2"]
+    robot_yaw: Scalar
+    hazards: Float[Array, "8 2"]
+    vase: Float[Array, "2"]
+    vase_yaw: Scalar
+    goal: Float[Array, "2"]
+    distance: Scalar
+    key: PRNGKeyArray
+
+
+@dataclass(frozen=True)
+class GoalTask(NavigationTask):
+    """Goal tasks. The vase is in the way and in the lidar; touching it costs nothing at this level."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.robot.name}-goal"
+
+    @property
+    def gymnasium_id(self) -> str:
+        return f"tailsafe/{self.robot.name.capitalize()}Goal-v0"
+
+    @property
+    def observation_parts(self) -> tuple[tuple[str, int], ...]:
+        return (*self.robot.sensor_parts, *lidar_parts("goal", "hazards", "vases"))
+
+    def try_reset(self, key: PRNGKeyArray) -> tuple[GoalState, Bool[Array, ""]]:
+        place_key, yaw_key, goal_key, later = jax.random.split(key, 4)
+        positions, placed = place(place_key, _KEEPOUTS)
+        yaws = uniform(yaw_key, (2,), 0.0, 2 * jnp.pi)
+        robot, hazards, vase = positions[0], positions[2:-1], positions[-1]
+        # The goal only reserved room so far; it is drawn again, like every later one.
+        goal, found = draw_goal(goal_key, GOAL_KEEPOUT, _others(robot, hazards, vase), _OTHERS_KEEPOUT)
+        state = GoalState(
+            robot=robot,
+            robot_yaw=yaws[0],
+            hazards=hazards,
+            vase=vase,
+            vase_yaw=yaws[1],
+            goal=goal,
+            distance=planar_distance(robot, goal),
+            key=later,
+        )
+        return state, placed & found
+
+    def spawn(self, state: GoalState) -> PhysicsState:
+        vase = jnp.concatenate([state.vase, jnp.full(1, VASE_HEIGHT, float), yaw_quaternion(state.vase_yaw)])
+        return self._start(state.robot, state.robot_yaw, vase[None])
+
+    def mocap(self, state: GoalState, time: Scalar) -> Mocap:
+        return Mocap(position=jnp.zeros((0, 3), float), quaternion=jnp.zeros((0, 4), float))
+
+    def advance(
+        self, state: GoalState, physics: PhysicsState, readings: Readings
+    ) -> tuple[GoalState, Outcome]:
+        robot = self.robot_position(physics)
+        distance = planar_distance(robot, state.goal)
+        success = distance <= GOAL_RADIUS
+        vase = self.boxes(physics, 1)[0, :2]
+        draw_key, later = jax.random.split(state.key)
+        drawn, found = draw_goal(
+            draw_key, GOAL_KEEPOUT, _others(robot, state.hazards, vase), _OTHERS_KEEPOUT, needed=success
+        )
+        goal = jnp.where(success & found, drawn, state.goal)
+        after = replace(state, goal=goal, distance=planar_distance(robot, goal), key=later)
+        outcome = judge(
+            progress=state.distance - distance,
+            success=success,
+            components={"hazards": in_hazard(robot, state.hazards)},
+            terminated=success & ~found,
+        )
+        return after, outcome
+
+    def observe(self, state: GoalState, physics: PhysicsState, readings: Readings) -> Float[Array, " O"]:
+        felt, lidars = self._sense(physics, readings, state.goal[None], state.hazards, self.boxes(physics, 1))
+        return jnp.concatenate([felt, *lidars])
+
+
+def goal_task(robot: Robot) -> GoalTask:
+    """The goal task of a robot."""
+    return GoalTask(robot=robot, world=World(robot.name, vases=1))
+
+
+def _others(
+    robot: Float[Array, "2"], hazards: Float[Array, "8 2"], vase: Float[Array, "2"]
+) -> Float[Array, "10 2"]:
+    return jnp.concatenate([robot[None], hazards, vase[None]])

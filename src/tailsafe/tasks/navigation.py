@@ -1,0 +1,122 @@
+"""What the goal and the button tasks share: one robot on the plane, hazards on the floor, one indicator cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from tailsafe.physics.mjcf import World, navigation_mjcf
+from tailsafe.tasks.base import CostLimit, Outcome, PhysicsState, Readings
+from tailsafe.tasks.lidar import BINS, pseudo_lidar
+from tailsafe.tasks.robots import Robot
+
+HAZARD_RADIUS = 0.2
+ROBOT_KEEPOUT = 0.4
+HAZARD_KEEPOUT = 0.18
+SUCCESS_BONUS = 1.0
+REWARD_BOUND = 10.0
+BOX_QPOS = 7
+BOX_QVEL = 6
+# The paper allows the robot to be unsafe in one step of forty.
+COLLISION_LIMIT = (CostLimit("collision", 0.025),)
+
+
+@dataclass(frozen=True)
+class NavigationTask:
+    """Constants and helpers of a navigation task; `goal` and `button` add what differs."""
+
+    robot: Robot
+    world: World
+    episode_length: int = 1000
+    substeps: int = 10
+    action_size: int = 2
+    limits: tuple[CostLimit, ...] = field(default=COLLISION_LIMIT)
+
+    @property
+    def touchable(self) -> tuple[str, ...]:
+        return self.world.touchable
+
+    def mjcf(self, engine: str, *, decorations: str = "", all_sensors: bool = False) -> str:
+        mjx = engine == "mjx"
+        world = self.world if not mjx else _for_mjx(self.world)
+        return navigation_mjcf(world, touch_sensors=not mjx, decorations=decorations, all_sensors=all_sensors)
+
+    def spawn_readings(self) -> Readings:
+        return Readings(
+            sensors=jnp.asarray(self.robot.spawn_accelerometer, float),
+            touches=jnp.zeros(len(self.touchable), bool),
+        )
+
+    def controls(self, state: Any, action: Float[Array, "2"]) -> Float[Array, "2"]:
+        return jnp.clip(action, -1.0, 1.0)
+
+    def robot_position(self, physics: PhysicsState) -> Float[Array, "2"]:
+        """Robot origin on the plane [m]."""
+        return self.robot.pose(physics.qpos)[0][:2]
+
+    def boxes(self, physics: PhysicsState, count: int) -> Float[Array, "K 3"]:
+        """Centres of the free boxes [m], which follow the robot in qpos."""
+        poses = physics.qpos[self.robot.nq : self.robot.nq + count * BOX_QPOS]
+        return poses.reshape(count, BOX_QPOS)[:, :3]
+
+    def _start(self, robot: Float[Array, "2"], yaw: Float[Array, ""], boxes: Float[Array, "K 7"]) -> PhysicsState:
+        qvel = jnp.zeros(self.robot.nv + boxes.shape[0] * BOX_QVEL, float)
+        qpos = jnp.concatenate([self.robot.rest(robot, yaw), boxes.reshape(-1)])
+        return PhysicsState(time=jnp.zeros((), float), qpos=qpos, qvel=qvel)
+
+    def _sense(
+        self, physics: PhysicsState, readings: Readings, *seen: Float[Array, "K n"]
+    ) -> tuple[Float[Array, " S"], list[Float[Array, "16"]]]:
+        """Body sensors, and one pseudo-lidar per group of object centres (2 or 3 coordinates)."""
+        position, rotation = self.robot.pose(physics.qpos)
+        felt = self.robot.feel(physics.qpos, physics.qvel, readings.sensors)
+        lidars = [
+            pseudo_lidar(position, rotation, jnp.zeros((len(centres), 3), position.dtype).at[:, :2].set(centres[:, :2]))
+            for centres in seen
+        ]
+        return felt, lidars
+
+
+def lidar_parts(*names: str) -> tuple[tuple[str, int], ...]:
+    """Observation parts of one pseudo-lidar per name."""
+    return tuple((f"{name}_lidar", BINS) for name in names)
+
+
+def planar_distance(a: Float[Array, "2"], b: Float[Array, "2"]) -> Float[Array, ""]:
+    """Distance on the floor [m]."""
+    return jnp.sqrt(jnp.sum((a - b) ** 2))
+
+
+def in_hazard(robot: Float[Array, "2"], hazards: Float[Array, "K 2"]) -> Bool[Array, ""]:
+    """Whether the robot's origin is inside a hazard. On the rim (distance exactly 0.2) it is not."""
+    offset = hazards - robot
+    return jnp.any(jnp.sqrt(jnp.sum(offset * offset, axis=1)) < HAZARD_RADIUS)
+
+
+def judge(
+    progress: Float[Array, ""],
+    success: Bool[Array, ""],
+    components: dict[str, Bool[Array, ""]],
+    terminated: Bool[Array, ""],
+) -> Outcome:
+    """Reward: metres gained towards the goal, plus one on success. Cost: 1 if any component is positive."""
+    dtype = progress.dtype
+    reward = progress + jnp.where(success, SUCCESS_BONUS, 0.0)
+    total = jnp.any(jnp.stack(list(components.values())))
+    return Outcome(
+        reward=jnp.clip(reward, -REWARD_BOUND, REWARD_BOUND),
+        costs=total.astype(dtype)[None],
+        components={name: flag.astype(dtype) for name, flag in components.items()},
+        success=success,
+        terminated=terminated,
+    )
+
+
+def _for_mjx(world: World) -> World:
+    """The same world with the shapes MJX can collide."""
+    return World(
+        world.robot, world.vases, world.gremlins, world.buttons, wheels="capsule" if world.robot == "car" else "cylinder"
+    )
