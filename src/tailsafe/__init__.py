@@ -6,11 +6,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tailsafe._version import __version__
+from tailsafe.envs.registration import register_tasks
 from tailsafe.errors import InputError
 
 if TYPE_CHECKING:
+    from tailsafe.envs.vector import make_vec
     from tailsafe.risk import CVaR, Mean, Pow, SpectralRisk, Spectrum, StepSpectrum, Wang, parse_spectrum
     from tailsafe.tabular import FiniteCMDP, TabularSolution, solve_tabular
+
+# `gymnasium.make("tailsafe/PointGoal-v0")` works from here on; this imports neither JAX nor MuJoCo.
+register_tasks()
 
 # Where each public name lives. They are imported on first use: `tailsafe --help` must not wait for JAX or SciPy.
 _HOME = {
@@ -22,6 +27,7 @@ _HOME = {
     "StepSpectrum": "risk",
     "Wang": "risk",
     "parse_spectrum": "risk",
+    "make_vec": "envs.vector",
     "FiniteCMDP": "tabular",
     "TabularSolution": "tabular",
     "solve_tabular": "tabular",
@@ -39,6 +45,7 @@ __all__ = [
     "TabularSolution",
     "Wang",
     "__version__",
+    "make_vec",
     "parse_spectrum",
     "solve_tabular",
 ]

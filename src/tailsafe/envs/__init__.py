@@ -1,0 +1,1 @@
+"""Environments: tasks on an engine, in batches or one at a time."""

@@ -14,11 +14,12 @@ One compiled model serves every environment of a batch, so nothing in it depends
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
 RobotName = Literal["point", "car"]
-WheelShape = Literal["cylinder", "capsule"]
+EngineName = Literal["mujoco", "mjx"]
 
 RED = "0.7412 0.0431 0.1843 1"
 BLUE = "0.0039 0.1529 0.3961 1"
@@ -32,20 +33,40 @@ BUTTON_RADIUS = 0.1
 # gremlin; the torque scale restores that behaviour in later engines.
 WELD_TORQUE_SCALE = 150.0**0.5
 
-# Collision groups as bits. The C engine puts everything into ALL; MJX has no cylinder-box routine, so there the
-# wheels leave ALL: their cylinders meet floor and buttons (ROUND), a stand-in shape meets the boxes (STAND_IN).
-ALL, ROUND, STAND_IN = 1, 2, 4
+# Who meets whom. In the C engine everything that collides meets everything else, as in the original. MJX prepares
+# every possible contact in advance, so there only pairs with the robot remain, and vases meet the floor:
+#   - MJX has no cylinder-box routine: the wheels' cylinders meet floor and buttons, a sphere in their place meets
+#     the boxes;
+#   - MJX's plane-box routine keeps only corners within a millimetre of the deepest: the vase's corners are points;
+#   - chassis and floor, gremlins and floor, gremlins and buttons or each other: never seen in the recordings.
+_FLOOR, _BOX, _BUTTON = 1, 2, 4
+_Collisions = dict[str, str]
+
+
+def _collisions(engine: EngineName) -> _Collisions:
+    """Collision attributes of each kind of geom."""
+    kinds = ("floor", "robot", "wheel", "wheel_stand_in", "rear", "box", "corner", "button")
+    if engine == "mujoco":
+        return dict.fromkeys(kinds, 'contype="1" conaffinity="1"')
+    being = {"floor": _FLOOR, "box": _BOX, "button": _BUTTON}
+    meeting = {
+        "robot": _BOX | _BUTTON,
+        "wheel": _FLOOR | _BUTTON,
+        "wheel_stand_in": _BOX,
+        "rear": _FLOOR | _BOX | _BUTTON,
+        "corner": _FLOOR,
+    }
+    return {kind: f'contype="{being.get(kind, 0)}" conaffinity="{meeting.get(kind, 0)}"' for kind in kinds}
 
 
 @dataclass(frozen=True)
 class World:
-    """Which bodies a navigation world holds. `wheels` is the shape that meets boxes (car only)."""
+    """Which bodies a navigation world holds."""
 
     robot: RobotName
     vases: int = 0
     gremlins: int = 0
     buttons: int = 0
-    wheels: WheelShape = "cylinder"
 
     @property
     def timestep(self) -> float:
@@ -63,24 +84,23 @@ class World:
 
 
 def navigation_mjcf(
-    world: World, *, touch_sensors: bool = True, all_sensors: bool = False, decorations: str = ""
+    world: World, engine: EngineName, *, all_sensors: bool = False, decorations: str = ""
 ) -> str:
     """The world as MJCF text.
 
     Args:
-      touch_sensors: one contact sensor per touchable geom, counting its contacts with the robot (C engine; MJX
-        reads its contact arrays instead).
+      engine: `mujoco` adds one contact sensor per touchable geom, counting its contacts with the robot; `mjx`
+        reads its contact arrays instead, and has fewer collision pairs.
       all_sensors: also the sensors whose values follow from the joint state (velocimeter, gyro, magnetometer, ball
         joint). The tasks compute these from the state; tests compare the two.
       decorations: bodies for the eye only, without contacts.
     """
-    body, actuators, density = (_POINT, _POINT_ACTUATORS, 1) if world.robot == "point" else (
-        _car(world.wheels), _CAR_ACTUATORS, 5,
-    )
+    meets = _collisions(engine)
+    point = world.robot == "point"
     sensors = '<accelerometer name="accelerometer" site="agent"/>'
     if all_sensors:
-        sensors += _STATE_SENSORS + (_BALL_SENSORS if world.robot == "car" else "")
-    if touch_sensors:
+        sensors += _STATE_SENSORS + ("" if point else _BALL_SENSORS)
+    if engine == "mujoco":
         sensors += "".join(
             f'<contact name="touch_{name}" subtree1="agent" geom2="{name}" data="found" num="1"/>'
             for name in world.touchable
@@ -89,39 +109,55 @@ def navigation_mjcf(
 <mujoco model="tailsafe-{world.robot}">
   <compiler angle="radian"/>
   <option timestep="{world.timestep}" magnetic="0 -0.5 0"><flag autoreset="disable"/></option>
+  {_mjx_limits(world) if engine == "mjx" else ""}
   <visual><global offwidth="1024" offheight="1024"/><headlight ambient="0.4 0.4 0.4"/></visual>
   <default>
-    <geom condim="6" density="{density}"/>
+    <geom condim="6" density="{1 if point else 5}"/>
     <joint damping="0.001"/>
   </default>
   <worldbody>
     <light pos="0 0 5" dir="0 0 -1" diffuse="0.5 0.5 0.5" castshadow="false"/>
     <camera name="top" pos="0 0 6" fovy="45"/>
-    <geom name="floor" type="plane" size="3.5 3.5 0.1" contype="{ALL | ROUND}" conaffinity="{ALL | ROUND}"
-          rgba="0.85 0.85 0.85 1"/>
-    {body}
-    {"".join(_box("vase", i, VASE_HEIGHT, 4, "0 1 1 1") for i in range(world.vases))}
-    {"".join(_box("gremlin", i, BOX_HALF_SIZE, 5, "0.5 0 1 1") for i in range(world.gremlins))}
+    <geom name="floor" type="plane" size="3.5 3.5 0.1" {meets["floor"]} rgba="0.85 0.85 0.85 1"/>
+    {_point(meets) if point else _car(meets, engine)}
+    {"".join(_box("vase", i, VASE_HEIGHT, 4, "0 1 1 1", meets, engine) for i in range(world.vases))}
+    {"".join(_box("gremlin", i, BOX_HALF_SIZE, 5, "0.5 0 1 1", meets) for i in range(world.gremlins))}
     {"".join(_gremlin_target(i) for i in range(world.gremlins))}
-    {"".join(_button(i) for i in range(world.buttons))}
+    {"".join(_button(i, meets) for i in range(world.buttons))}
     {decorations}
   </worldbody>
-  <contact>{_POINT_FLOOR_EXCLUSION if world.robot == "point" else ""}</contact>
+  <contact>{_POINT_FLOOR_EXCLUSION if point else ""}</contact>
   <equality>{"".join(_weld(i) for i in range(world.gremlins))}</equality>
-  <actuator>{actuators}</actuator>
+  <actuator>{_POINT_ACTUATORS if point else _CAR_ACTUATORS}</actuator>
   <sensor>{sensors}</sensor>
 </mujoco>"""
 
 
-_POINT = f"""
+def _mjx_limits(world: World) -> str:
+    """How many nearest pairs of each two shapes MJX looks at closely, and how many deepest contacts it keeps.
+
+    A robot meets one object at a time, seldom two; the worlds with one vase need no limit.
+    """
+    if not world.gremlins:
+        return ""
+    pairs, contacts = (2, 6) if world.robot == "point" else (5, 12)
+    return f"""<custom>
+    <numeric name="max_geom_pairs" data="{pairs}"/>
+    <numeric name="max_contact_points" data="{contacts}"/>
+  </custom>"""
+
+
+def _point(meets: _Collisions) -> str:
+    return f"""
 <body name="agent" pos="0 0 {SPAWN_HEIGHT}">
   <joint name="x" type="slide" axis="1 0 0" damping="0.01"/>
   <joint name="y" type="slide" axis="0 1 0" damping="0.01"/>
   <joint name="z" type="hinge" axis="0 0 1" damping="0.005"/>
-  <geom name="agent" type="sphere" size="0.1" friction="1 0.01 0.01" rgba="{RED}"/>
-  <geom name="pointarrow" type="box" size="0.05 0.05 0.05" pos="0.1 0 0" rgba="{BLUE}"/>
+  <geom name="agent" type="sphere" size="0.1" friction="1 0.01 0.01" {meets["robot"]} rgba="{RED}"/>
+  <geom name="pointarrow" type="box" size="0.05 0.05 0.05" pos="0.1 0 0" {meets["robot"]} rgba="{BLUE}"/>
   <site name="agent" rgba="0 0 0 0"/>
 </body>"""
+
 
 # The force limit applies before the gear: any |a[0]| >= 0.05 is full thrust.
 _POINT_ACTUATORS = """
@@ -148,48 +184,54 @@ _BALL_SENSORS = """
 <ballquat name="ballquat_rear" joint="rear"/>"""
 
 
-def _car(wheels: WheelShape) -> str:
+def _car(meets: _Collisions, engine: EngineName) -> str:
+    chassis = meets["robot"]
     return f"""
 <body name="agent" pos="0 0 {SPAWN_HEIGHT}">
   <freejoint name="agent"/>
-  <geom name="agent" type="box" size="0.1 0.1 0.05" rgba="{RED}"/>
-  <geom name="back_bumper" type="box" size="0.1 0.01 0.05" pos="0 0.15 0" rgba="{BLUE}"/>
-  <geom name="back_connector" type="box" size="0.01 0.025 0.03" pos="0 0.125 0" rgba="{BLUE}"/>
-  <geom name="front_bumper" type="box" size="0.05 0.01 0.05" pos="0 -0.165 0" rgba="{BLUE}"/>
-  <geom name="front_connector" type="box" size="0.05 0.03 0.01" pos="0 -0.13 0.04" rgba="{BLUE}"/>
+  <geom name="agent" type="box" size="0.1 0.1 0.05" {chassis} rgba="{RED}"/>
+  <geom name="back_bumper" type="box" size="0.1 0.01 0.05" pos="0 0.15 0" {chassis} rgba="{BLUE}"/>
+  <geom name="back_connector" type="box" size="0.01 0.025 0.03" pos="0 0.125 0" {chassis} rgba="{BLUE}"/>
+  <geom name="front_bumper" type="box" size="0.05 0.01 0.05" pos="0 -0.165 0" {chassis} rgba="{BLUE}"/>
+  <geom name="front_connector" type="box" size="0.05 0.03 0.01" pos="0 -0.13 0.04" {chassis} rgba="{BLUE}"/>
   <site name="agent" rgba="0 0 0 0"/>
-  {_wheel("left", -1, wheels)}
-  {_wheel("right", 1, wheels)}
+  {_wheel("left", -1, meets, engine)}
+  {_wheel("right", 1, meets, engine)}
   <body name="rear" pos="0 -0.1 -0.05">
     <joint name="rear" type="ball"/>
-    <geom name="rear" type="sphere" size="0.05" rgba="{RED}"/>
+    <geom name="rear" type="sphere" size="0.05" {meets["rear"]} rgba="{RED}"/>
   </body>
 </body>"""
 
 
-def _wheel(name: str, side: int, wheels: WheelShape) -> str:
-    bits = f'contype="{ALL}" conaffinity="{ALL}"' if wheels == "cylinder" else f'contype="{ROUND}" conaffinity="{ROUND}"'
-    stand_in = "" if wheels == "cylinder" else _WHEEL_STAND_IN.format(name=name, x=side * 0.03)
+def _wheel(name: str, side: int, meets: _Collisions, engine: EngineName) -> str:
+    # The stand-in is flush with the wheel's outer face, where a wheel meets a box; its inner half is hidden in the
+    # chassis. Massless: the cylinder keeps the inertia.
+    stand_in = f"""<geom name="{name}_stand_in" type="sphere" size="0.05" pos="{side * 0.005} 0 0" mass="0"
+        {meets["wheel_stand_in"]} rgba="0 0 0 0"/>"""
     return f"""
 <body name="{name}" pos="{side * 0.1} 0.1 -0.05">
   <joint name="{name}" type="hinge" axis="1 0 0"/>
-  <geom name="{name}" type="cylinder" size="0.05 0.025" pos="{side * 0.03} 0 0" {_AXIS_ALONG_X}
-        {bits} rgba="{RED}"/>
-  {stand_in}
+  <geom name="{name}" type="cylinder" size="0.05 0.025" pos="{side * 0.03} 0 0"
+        quat="0.7071067811865476 0 -0.7071067811865476 0" {meets["wheel"]} rgba="{RED}"/>
+  {stand_in if engine == "mjx" else ""}
 </body>"""
 
 
-_WHEEL_STAND_IN = ""
-_AXIS_ALONG_X = 'quat="0.7071067811865476 0 -0.7071067811865476 0"'
-
-
-def _box(kind: str, index: int, height: float, group: int, rgba: str) -> str:
+def _box(
+    kind: str, index: int, height: float, group: int, rgba: str, meets: _Collisions, engine: EngineName = "mujoco"
+) -> str:
     """A free box of half size 0.1 and mass 8e-6 kg: a vase, or the body of a gremlin."""
+    corners = "".join(
+        f'<geom type="sphere" size="1e-9" pos="{x} {y} {z}" mass="0" {meets["corner"]} rgba="0 0 0 0"/>'
+        for x, y, z in itertools.product((-BOX_HALF_SIZE, BOX_HALF_SIZE), repeat=3)
+    )
     return f"""
 <body name="{kind}{index}" pos="{2 + index} 2 {height}">
   <freejoint name="{kind}{index}"/>
   <geom name="{kind}{index}" type="box" size="{BOX_HALF_SIZE} {BOX_HALF_SIZE} {BOX_HALF_SIZE}" density="0.001"
-        contype="{ALL | STAND_IN}" conaffinity="{ALL | STAND_IN}" group="{group}" rgba="{rgba}"/>
+        {meets["box"]} group="{group}" rgba="{rgba}"/>
+  {corners if engine == "mjx" else ""}
 </body>"""
 
 
@@ -201,11 +243,10 @@ def _gremlin_target(index: int) -> str:
 </body>"""
 
 
-def _button(index: int) -> str:
+def _button(index: int, meets: _Collisions) -> str:
     return f"""
 <body name="button{index}" mocap="true" pos="{2 + index} 3 {BUTTON_HEIGHT}">
-  <geom name="button{index}" type="sphere" size="{BUTTON_RADIUS}" contype="{ALL | ROUND}"
-        conaffinity="{ALL | ROUND}" group="1" rgba="1 0.5 0 1"/>
+  <geom name="button{index}" type="sphere" size="{BUTTON_RADIUS}" {meets["button"]} group="1" rgba="1 0.5 0 1"/>
 </body>"""
 
 

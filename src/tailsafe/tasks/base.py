@@ -8,12 +8,13 @@ jitted and vmapped in float64, the MJX engine inside its own program in float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import jax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from tailsafe.physics.mjcf import EngineName
 
 Scalar = Float[Array, ""]
 State = TypeVar("State")
@@ -94,6 +95,14 @@ class Task(Protocol[State]):
         """Physics steps per control step."""
 
     @property
+    def timestep(self) -> float:
+        """Seconds per physics step."""
+
+    @property
+    def solver_iterations(self) -> int:
+        """Newton iterations that engine `mjx` may take in a physics step."""
+
+    @property
     def action_size(self) -> int: ...
 
     @property
@@ -108,8 +117,14 @@ class Task(Protocol[State]):
     def touchable(self) -> tuple[str, ...]:
         """Geom names behind `Readings.touches`."""
 
-    def mjcf(self, engine: str, *, decorations: str = "", all_sensors: bool = False) -> str:
+    def mjcf(self, engine: EngineName, *, decorations: str = "", all_sensors: bool = False) -> str:
         """The physics model for engine `mujoco` or `mjx`."""
+
+    def scenery(self) -> str:
+        """MJCF of what only the eye sees: one static body per name that `scenery_positions` places."""
+
+    def scenery_positions(self, state: State) -> dict[str, Float[Array, "3"]]:
+        """Where the scenery stands [m]."""
 
     def try_reset(self, key: PRNGKeyArray) -> tuple[State, Bool[Array, ""]]:
         """One attempt at drawing an episode, and whether it is a valid one."""

@@ -14,6 +14,9 @@ from tailsafe.tasks.navigation import (
     HAZARD_KEEPOUT,
     ROBOT_KEEPOUT,
     NavigationTask,
+    disc_mjcf,
+    hazard_positions,
+    hazards_mjcf,
     in_hazard,
     judge,
     lidar_parts,
@@ -77,6 +80,13 @@ class ButtonTask(NavigationTask):
     @property
     def observation_parts(self) -> tuple[tuple[str, int], ...]:
         return (*self.robot.sensor_parts, *lidar_parts("buttons", "goal", "hazards", "gremlins"))
+
+    def scenery(self) -> str:
+        return hazards_mjcf(HAZARDS) + disc_mjcf("goal", 0.2, 0.1, "0 1 0 0.1")
+
+    def scenery_positions(self, state: ButtonState) -> dict[str, Float[Array, "3"]]:
+        marker = jnp.append(state.buttons[state.designated], 0.11)
+        return {"goal": marker, **hazard_positions(state.hazards)}
 
     def try_reset(self, key: PRNGKeyArray) -> tuple[ButtonState, Bool[Array, ""]]:
         place_key, yaw_key, button_key, later = jax.random.split(key, 4)

@@ -14,6 +14,9 @@ from tailsafe.tasks.navigation import (
     HAZARD_KEEPOUT,
     ROBOT_KEEPOUT,
     NavigationTask,
+    disc_mjcf,
+    hazard_positions,
+    hazards_mjcf,
     in_hazard,
     judge,
     lidar_parts,
@@ -64,6 +67,12 @@ class GoalTask(NavigationTask):
     @property
     def observation_parts(self) -> tuple[tuple[str, int], ...]:
         return (*self.robot.sensor_parts, *lidar_parts("goal", "hazards", "vases"))
+
+    def scenery(self) -> str:
+        return hazards_mjcf(HAZARDS) + disc_mjcf("goal", GOAL_RADIUS, 0.15, "0 1 0 0.25")
+
+    def scenery_positions(self, state: GoalState) -> dict[str, Float[Array, "3"]]:
+        return {"goal": jnp.append(state.goal, 0.16), **hazard_positions(state.hazards)}
 
     def try_reset(self, key: PRNGKeyArray) -> tuple[GoalState, Bool[Array, ""]]:
         place_key, yaw_key, goal_key, later = jax.random.split(key, 4)

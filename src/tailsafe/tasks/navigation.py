@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from tailsafe.physics.mjcf import World, navigation_mjcf
+from tailsafe.physics.mjcf import EngineName, World, navigation_mjcf
 from tailsafe.tasks.base import CostLimit, Outcome, PhysicsState, Readings
 from tailsafe.tasks.lidar import BINS, pseudo_lidar
 from tailsafe.tasks.robots import Robot
@@ -18,6 +18,8 @@ ROBOT_KEEPOUT = 0.4
 HAZARD_KEEPOUT = 0.18
 SUCCESS_BONUS = 1.0
 REWARD_BOUND = 10.0
+# Enough for the tolerances of the recordings: the point slides freely, the car stands on wheels with friction.
+SOLVER_ITERATIONS = {"point": 6, "car": 20}
 BOX_QPOS = 7
 BOX_QVEL = 6
 # The paper allows the robot to be unsafe in one step of forty.
@@ -36,13 +38,19 @@ class NavigationTask:
     limits: tuple[CostLimit, ...] = field(default=COLLISION_LIMIT)
 
     @property
+    def timestep(self) -> float:
+        return self.world.timestep
+
+    @property
+    def solver_iterations(self) -> int:
+        return SOLVER_ITERATIONS[self.robot.name]
+
+    @property
     def touchable(self) -> tuple[str, ...]:
         return self.world.touchable
 
-    def mjcf(self, engine: str, *, decorations: str = "", all_sensors: bool = False) -> str:
-        mjx = engine == "mjx"
-        world = self.world if not mjx else _for_mjx(self.world)
-        return navigation_mjcf(world, touch_sensors=not mjx, decorations=decorations, all_sensors=all_sensors)
+    def mjcf(self, engine: EngineName, *, decorations: str = "", all_sensors: bool = False) -> str:
+        return navigation_mjcf(self.world, engine, decorations=decorations, all_sensors=all_sensors)
 
     def spawn_readings(self) -> Readings:
         return Readings(
@@ -85,6 +93,24 @@ def lidar_parts(*names: str) -> tuple[tuple[str, int], ...]:
     return tuple((f"{name}_lidar", BINS) for name in names)
 
 
+def disc_mjcf(name: str, radius: float, half_height: float, rgba: str) -> str:
+    """A see-through cylinder without contacts, for the render model."""
+    return (
+        f'<body name="{name}"><geom type="cylinder" size="{radius} {half_height}" contype="0" conaffinity="0"'
+        f' rgba="{rgba}"/></body>'
+    )
+
+
+def hazards_mjcf(count: int) -> str:
+    """The hazards, for the render model."""
+    return "".join(disc_mjcf(f"hazard{i}", HAZARD_RADIUS, 0.01, "0 0 1 0.25") for i in range(count))
+
+
+def hazard_positions(hazards: Float[Array, "K 2"]) -> dict[str, Float[Array, "3"]]:
+    """Where the render model shows them [m]."""
+    return {f"hazard{i}": jnp.append(centre, 0.02) for i, centre in enumerate(hazards)}
+
+
 def planar_distance(a: Float[Array, "2"], b: Float[Array, "2"]) -> Float[Array, ""]:
     """Distance on the floor [m]."""
     return jnp.sqrt(jnp.sum((a - b) ** 2))
@@ -114,9 +140,3 @@ def judge(
         terminated=terminated,
     )
 
-
-def _for_mjx(world: World) -> World:
-    """The same world with the shapes MJX can collide."""
-    return World(
-        world.robot, world.vases, world.gremlins, world.buttons, wheels="capsule" if world.robot == "car" else "cylinder"
-    )

@@ -1,0 +1,148 @@
+"""Batches of environments on MJX: physics, task logic and resets in one program, for `jit` and `scan`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from numpy.typing import NDArray
+
+from tailsafe.envs.episodes import Episode, Step, begin, conclude, environment_keys, start
+from tailsafe.physics.compilation import prepare_jax
+from tailsafe.physics.mjx_engine import MjxEngine
+from tailsafe.tasks.base import Task
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class NextEpisode:
+    """The episode after the running one, drawn ahead: one attempt per control step until one is valid.
+
+    Layouts with many objects take dozens of attempts. Spread over the thousand steps of an episode they cost next to
+    nothing; drawn at once, every lane of the batch would wait for the unluckiest.
+    """
+
+    task: Any
+    valid: Bool[Array, ""]
+    attempts: Int[Array, ""]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class DeviceState:
+    """Running episodes and their successors; every leaf has a leading axis N."""
+
+    episode: Episode
+    following: NextEpisode
+
+
+class DeviceBatch:
+    """Environments on engine `mjx`, as pure functions of a `DeviceState`."""
+
+    def __init__(self, task: Task[Any], engine: MjxEngine | None = None) -> None:
+        self.task = task
+        self.engine = engine or MjxEngine(task)
+
+    def init(self, keys: PRNGKeyArray) -> DeviceState:
+        """Begin the first episode of the environments with these keys (N,)."""
+        episode = jax.vmap(lambda key: begin(self.task, key, jnp.int32(0)))(keys)
+        return DeviceState(episode=episode, following=jax.vmap(self._first_attempt)(episode))
+
+    def step(self, state: DeviceState, actions: Float[Array, "N A"]) -> tuple[DeviceState, Step]:
+        """One control step everywhere. Ended episodes give way to the next; `Step` still shows their last moment."""
+        episode, step = jax.vmap(self._step_one)(state.episode, actions)
+        return self.renew(DeviceState(episode, state.following), step.done), step
+
+    def renew(self, state: DeviceState, done: Bool[Array, " N"]) -> DeviceState:
+        """Begin the next episode where `done`, and attempt to draw the ones after."""
+        attempt = jax.vmap(self._attempt)
+        following = jax.lax.cond(
+            jnp.all(state.following.valid), lambda following, _: following, attempt, state.following, state.episode
+        )
+        # An episode that ends early may find its successor not drawn yet.
+        following = jax.lax.while_loop(
+            lambda following: jnp.any(done & ~following.valid),
+            lambda following: attempt(following, state.episode),
+            following,
+        )
+        return jax.lax.cond(
+            jnp.any(done), self._begin_where, lambda _, unchanged: unchanged, done, DeviceState(state.episode, following)
+        )
+
+    def _step_one(self, episode: Episode, action: Float[Array, " A"]) -> tuple[Episode, Step]:
+        physics, readings = self.engine.step(
+            episode.physics,
+            self.task.controls(episode.task, action),
+            lambda time: self.task.mocap(episode.task, time),
+        )
+        return conclude(self.task, episode, physics, readings)
+
+    def _first_attempt(self, episode: Episode) -> NextEpisode:
+        drawn, valid = self.task.try_reset(_attempt_key(episode, jnp.int32(0)))
+        return NextEpisode(drawn, valid, jnp.int32(1))
+
+    def _attempt(self, following: NextEpisode, episode: Episode) -> NextEpisode:
+        drawn, valid = self.task.try_reset(_attempt_key(episode, following.attempts))
+        new = NextEpisode(drawn, valid, following.attempts + 1)
+        return jax.tree.map(lambda old, new: jnp.where(following.valid, old, new), following, new)
+
+    def _begin_where(self, done: Bool[Array, " N"], state: DeviceState) -> DeviceState:
+        def begin_one(ended: Any, episode: Episode, following: NextEpisode) -> DeviceState:
+            fresh = start(self.task, episode.key, episode.episode + 1, following.task)
+            new = DeviceState(fresh, self._first_attempt(fresh))
+            old = DeviceState(episode, following)
+            return jax.tree.map(lambda before, after: jnp.where(ended, after, before), old, new)
+
+        return jax.vmap(begin_one)(done, state.episode, state.following)
+
+
+def _attempt_key(episode: Episode, attempt: Int[Array, ""]) -> PRNGKeyArray:
+    """As in `tasks.base.reset`: the same episode is found, drawn ahead or not."""
+    return jax.random.fold_in(jax.random.fold_in(episode.key, episode.episode + 1), attempt)
+
+
+
+class DeviceRunner:
+    """A `DeviceBatch` with its state: the same face as `HostBatch`, for callers outside of JAX."""
+
+    def __init__(self, task: Task[Any], num_envs: int) -> None:
+        prepare_jax()
+        self.task = task
+        self.num_envs = num_envs
+        batch = DeviceBatch(task)
+        self._init = jax.jit(batch.init)
+        self._step = jax.jit(batch.step)
+        self._renew = jax.jit(batch.renew)
+
+    def reset(self, seed: int) -> Episode:
+        """Begin the first episode of every environment."""
+        self.state = self._init(environment_keys(seed, self.num_envs))
+        return self.episode
+
+    def step(self, actions: Float[NDArray[np.float64], "N A"], *, renew: bool = True) -> Step:
+        """One control step everywhere, and the next episode where one ended."""
+        if not renew:
+            raise NotImplementedError("the mjx engine begins the next episode within its step")
+        self.state, step = self._step(self.state, jnp.asarray(actions, float))
+        return step
+
+    def renew(self, done: Bool[NDArray[np.bool_], " N"]) -> Episode:
+        """Begin the next episode where `done`."""
+        self.state = self._renew(self.state, jnp.asarray(done))
+        return self.episode
+
+    @property
+    def episode(self) -> Episode:
+        """The running episodes: every leaf has a leading axis N."""
+        return self.state.episode
+
+    @episode.setter
+    def episode(self, episode: Episode) -> None:
+        self.state = DeviceState(episode, self.state.following)
+
+    def close(self) -> None:
+        """Nothing to stop."""

@@ -1,0 +1,180 @@
+"""Pictures of an episode: the physics model plus scenery (hazards, goal) and the lidar as rings of dots.
+
+Without a display MuJoCo needs EGL or OSMesa. Which one it uses is fixed when its rendering module is first imported, so
+`choose_gl` runs before that.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import sys
+from typing import Any, Protocol
+
+import jax
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from tailsafe.envs.episodes import Episode
+from tailsafe.errors import InputError
+from tailsafe.tasks.base import Task
+
+_INSTALL = "install libegl1 (EGL) or libosmesa6 (OSMesa), e.g. `apt-get install libegl1 libgl1-mesa-dri`"
+_LIDAR_RADIUS, _LIDAR_HEIGHT, _LIDAR_SPACING, _LIDAR_DOT = 0.15, 0.35, 0.06, 0.02
+_LIDAR_COLOURS = {
+    "goal_lidar": (0.0, 1.0, 0.0),
+    "hazards_lidar": (0.0, 0.0, 1.0),
+    "vases_lidar": (0.0, 1.0, 1.0),
+    "buttons_lidar": (1.0, 0.5, 0.0),
+    "gremlins_lidar": (0.5, 0.0, 1.0),
+}
+
+
+class SceneRenderer(Protocol):
+    """Draws an episode (of a batch of one)."""
+
+    def draw(self, episode: Episode) -> NDArray[np.uint8] | None: ...
+    def close(self) -> None: ...
+
+
+def make_renderer(task: Task[Any], mode: str, width: int, height: int) -> SceneRenderer:
+    """A renderer for render mode `rgb_array` or `human`."""
+    return WindowRenderer(task) if mode == "human" else ImageRenderer(task, width, height)
+
+
+class Stage:
+    """The render model of a task and where everything stands in it."""
+
+    def __init__(self, task: Task[Any]) -> None:
+        self.task = task
+        self.model = mujoco.MjModel.from_xml_string(task.mjcf("mujoco", decorations=task.scenery()))
+        self.data = mujoco.MjData(self.model)
+        starts = np.cumsum([0, *(width for _, width in task.observation_parts)])
+        self._lidars = [
+            (name, slice(start, start + width))
+            for (name, width), start in zip(task.observation_parts, starts, strict=False)
+            if name in _LIDAR_COLOURS
+        ]
+
+    def set(self, episode: Episode) -> None:
+        """Take over the episode's state."""
+        one = jax.tree.map(lambda leaf: leaf[0], episode)
+        mocap = self.task.mocap(one.task, one.physics.time)
+        self.data.time = float(one.physics.time)
+        self.data.qpos[:] = one.physics.qpos
+        self.data.qvel[:] = one.physics.qvel
+        self.data.mocap_pos[:] = mocap.position
+        self.data.mocap_quat[:] = mocap.quaternion
+        for name, position in self.task.scenery_positions(one.task).items():
+            self.model.body(name).pos = np.asarray(position)
+        mujoco.mj_forward(self.model, self.data)
+        self._observation = np.asarray(one.observation)
+
+    def add_lidar(self, scene: mujoco.MjvScene) -> None:
+        """One ring of dots per lidar above the robot: the nearer an object, the more opaque its sector."""
+        robot = self.data.body("agent")
+        rotation = robot.xmat.reshape(3, 3)
+        for ring, (name, columns) in enumerate(self._lidars):
+            readings = self._observation[columns]
+            angles = (np.arange(len(readings)) + 0.5) * 2 * np.pi / len(readings)
+            for angle, reading in zip(angles, readings, strict=True):
+                if scene.ngeom >= scene.maxgeom:
+                    return
+                offset = _LIDAR_RADIUS * np.asarray([np.cos(angle), np.sin(angle), 0.0])
+                position = robot.xpos + rotation @ offset
+                position[2] = _LIDAR_HEIGHT + ring * _LIDAR_SPACING
+                mujoco.mjv_initGeom(
+                    scene.geoms[scene.ngeom],
+                    mujoco.mjtGeom.mjGEOM_SPHERE,
+                    np.full(3, _LIDAR_DOT),
+                    position,
+                    np.eye(3).reshape(9),
+                    np.asarray([*_LIDAR_COLOURS[name], 0.1 + 0.9 * float(np.clip(reading, 0, 1))], np.float32),
+                )
+                scene.ngeom += 1
+
+
+class ImageRenderer:
+    """Off-screen images, seen from above and behind."""
+
+    def __init__(self, task: Task[Any], width: int, height: int) -> None:
+        choose_gl()
+        self._stage = Stage(task)
+        try:
+            self._renderer = mujoco.Renderer(self._stage.model, height, width)
+        except Exception as error:
+            raise InputError(f"cannot render without a display ({type(error).__name__}): {_INSTALL}") from error
+        self._camera = overview_camera()
+        self._options = visible_groups()
+
+    def draw(self, episode: Episode) -> NDArray[np.uint8]:
+        """An RGB image (height, width, 3)."""
+        self._stage.set(episode)
+        self._renderer.update_scene(self._stage.data, self._camera, self._options)
+        self._stage.add_lidar(self._renderer.scene)
+        return np.array(self._renderer.render())
+
+    def close(self) -> None:
+        """Free the graphics context."""
+        self._renderer.close()
+
+
+class WindowRenderer:
+    """An interactive window."""
+
+    def __init__(self, task: Task[Any]) -> None:
+        if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+            raise InputError("render_mode 'human' needs a display; use 'rgb_array' on a machine without one")
+        import mujoco.viewer
+
+        self._stage = Stage(task)
+        self._viewer = mujoco.viewer.launch_passive(self._stage.model, self._stage.data, show_left_ui=False)
+        with self._viewer.lock():
+            self._viewer.opt.geomgroup[:] = 1
+
+    def draw(self, episode: Episode) -> None:
+        """Show the episode as it is now."""
+        with self._viewer.lock():
+            self._stage.set(episode)
+            self._viewer.user_scn.ngeom = 0
+            self._stage.add_lidar(self._viewer.user_scn)
+        self._viewer.sync()
+
+    def close(self) -> None:
+        """Close the window."""
+        self._viewer.close()
+
+
+def choose_gl() -> None:
+    """Without a display, point MuJoCo at EGL or OSMesa, whichever is there. A user's MUJOCO_GL is left alone."""
+    if sys.platform != "linux" or os.environ.get("MUJOCO_GL") or os.environ.get("DISPLAY"):
+        return
+    backend = headless_backend()
+    if backend is None:
+        raise InputError(f"cannot render without a display: {_INSTALL}")
+    os.environ["MUJOCO_GL"] = backend
+    os.environ.setdefault("PYOPENGL_PLATFORM", backend)
+
+
+def headless_backend() -> str | None:
+    """`egl` or `osmesa` where its library is installed."""
+    for backend, library in (("egl", "EGL"), ("osmesa", "OSMesa")):
+        if ctypes.util.find_library(library):
+            return backend
+    return None
+
+
+def overview_camera() -> mujoco.MjvCamera:
+    """The whole arena, from an angle."""
+    camera = mujoco.MjvCamera()
+    camera.lookat[:] = (0.0, 0.0, 0.0)
+    camera.distance, camera.azimuth, camera.elevation = 5.0, 90.0, -60.0
+    return camera
+
+
+def visible_groups() -> mujoco.MjvOption:
+    """Every group of geoms that MuJoCo can show."""
+    options = mujoco.MjvOption()
+    options.geomgroup[:] = 1
+    return options
