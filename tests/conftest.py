@@ -1,7 +1,37 @@
-"""Test-wide settings: no wall-clock deadlines, reproducible property tests."""
+"""Test-wide settings: no wall-clock deadlines, reproducible property tests, numbers worth reading at the end."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
 from hypothesis import settings
+
+from tailsafe.physics.compilation import prepare_jax
+
+# Before JAX's first computation: on few cores its CPU thread pool is too small for MJX.
+prepare_jax()
 
 # A shared machine must not turn a slow example into a failure; the examples are the same on every run.
 settings.register_profile("tailsafe", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("tailsafe")
+
+
+@pytest.fixture
+def report(record_property: Callable[[str, object], None]) -> Callable[..., None]:
+    """Call it with words to print at the end of the run: what a comparison measured, beyond passed or failed."""
+    return lambda *words: record_property("report", ": ".join(map(str, words)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [
+        str(value)
+        for outcome in ("passed", "failed")
+        for test in terminalreporter.getreports(outcome)
+        for name, value in test.user_properties
+        if name == "report"
+    ]
+    if reports:
+        terminalreporter.section("measured")
+        for line in sorted(reports):
+            terminalreporter.write_line(line)

@@ -71,10 +71,20 @@ def recorded_files(name: str) -> list[Path]:
 
 def load(name: str) -> Recording:
     """Every recorded step of the task `name`."""
-    task = TASKS[name]
-    episodes = [(_meta(path), dict(np.load(path, allow_pickle=False))) for path in recorded_files(name)]
-    if not episodes:
+    files = recorded_files(name)
+    if not files:
         raise FileNotFoundError(f"no recordings of {ORIGINAL_NAMES[name]} in {FOLDER}")
+    return _load(TASKS[name], files)
+
+
+def load_one(path: Path) -> Recording:
+    """The recorded steps of one episode."""
+    names = {original: name for name, original in ORIGINAL_NAMES.items()}
+    return _load(TASKS[names[_meta(path)["task"]]], [path])
+
+
+def _load(task: Task[Any], files: list[Path]) -> Recording:
+    episodes = [(_meta(path), dict(np.load(path, allow_pickle=False))) for path in files]
     meta = episodes[0][0]
     arrays: dict[str, list[np.ndarray]] = {}
     layout: dict[str, list[np.ndarray]] = {}
@@ -85,8 +95,11 @@ def load(name: str) -> Recording:
             if key.startswith(("layout", "obs_reset", "meta", "mocap_quat")):
                 continue
             if len(values) == steps + 1:
-                arrays.setdefault(f"before_{key}", []).append(values[:-1])
-                arrays.setdefault(f"after_{key}", []).append(values[1:])
+                before, after = values[:-1], values[1:]
+                if key == "qpos" and task.name.startswith("point"):
+                    before, after = _within_a_turn(before, after)
+                arrays.setdefault(f"before_{key}", []).append(before)
+                arrays.setdefault(f"after_{key}", []).append(after)
             else:
                 arrays.setdefault(key, []).append(values)
         for key, values in _layout(episode).items():
@@ -156,6 +169,11 @@ def with_recorded_goal(recording: Recording, state: Any, origin: np.ndarray | No
     return replace(state, designated=recorded.designated)
 
 
+def moved_goal(state: Any, origin: np.ndarray) -> Any:
+    """`state` with its goal back in the recording's coordinates."""
+    return replace(state, goal=np.asarray(state.goal, float) + origin) if isinstance(state, GoalState) else state
+
+
 def readings(recording: Recording) -> Readings:
     """What the original measured after each step."""
     return Readings(
@@ -184,7 +202,7 @@ def _layout(episode: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _into_our_coordinates(task: Task[Any], episode: dict[str, np.ndarray]) -> None:
-    """The original point's slides run along its axes at spawn; ours along the world's. Headings within a turn."""
+    """The original point's slides run along its axes at spawn; ours along the world's."""
     if not task.name.startswith("point"):
         return
     yaw = float(episode["layout_rot"][0])
@@ -193,6 +211,15 @@ def _into_our_coordinates(task: Task[Any], episode: dict[str, np.ndarray]) -> No
     qpos[:, :2] = episode["layout_pos"][0, :2] + qpos[:, :2] @ turn.T
     qpos[:, 2] += yaw
     qvel[:, :2] = qvel[:, :2] @ turn.T
+
+
+def _within_a_turn(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Whole turns taken off the point's heading, equally before and after a step: large angles cost digits in float32."""
+    before, after = before.copy(), after.copy()
+    turns = 2 * np.pi * np.round(before[:, 2] / (2 * np.pi))
+    before[:, 2] -= turns
+    after[:, 2] -= turns
+    return before, after
 
 
 def _position_columns(task: Task[Any], width: int) -> list[int]:

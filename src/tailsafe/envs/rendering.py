@@ -1,12 +1,8 @@
-"""Pictures of an episode: the physics model plus scenery (hazards, goal) and the lidar as rings of dots.
-
-Without a display MuJoCo needs EGL or OSMesa. Which one it uses is fixed when its rendering module is first imported, so
-`choose_gl` runs before that.
-"""
+"""Pictures of an episode: the physics model plus scenery (hazards, goal) and the lidar as rings of dots."""
 
 from __future__ import annotations
 
-import ctypes.util
+import importlib
 import os
 import sys
 from typing import Any, Protocol
@@ -17,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailsafe.envs.episodes import Episode
+from tailsafe.envs.host import float64_on_host
 from tailsafe.errors import InputError
 from tailsafe.tasks.base import Task
 
 _INSTALL = "install libegl1 (EGL) or libosmesa6 (OSMesa), e.g. `apt-get install libegl1 libgl1-mesa-dri`"
+_MAX_GEOMS = 1000
 _LIDAR_RADIUS, _LIDAR_HEIGHT, _LIDAR_SPACING, _LIDAR_DOT = 0.15, 0.35, 0.06, 0.02
 _LIDAR_COLOURS = {
     "goal_lidar": (0.0, 1.0, 0.0),
@@ -59,14 +57,16 @@ class Stage:
 
     def set(self, episode: Episode) -> None:
         """Take over the episode's state."""
-        one = jax.tree.map(lambda leaf: leaf[0], episode)
-        mocap = self.task.mocap(one.task, one.physics.time)
+        with float64_on_host():
+            one = jax.tree.map(lambda leaf: leaf[0], episode)
+            mocap = self.task.mocap(one.task, one.physics.time)
+            scenery = self.task.scenery_positions(one.task)
         self.data.time = float(one.physics.time)
         self.data.qpos[:] = one.physics.qpos
         self.data.qvel[:] = one.physics.qvel
         self.data.mocap_pos[:] = mocap.position
         self.data.mocap_quat[:] = mocap.quaternion
-        for name, position in self.task.scenery_positions(one.task).items():
+        for name, position in scenery.items():
             self.model.body(name).pos = np.asarray(position)
         mujoco.mj_forward(self.model, self.data)
         self._observation = np.asarray(one.observation)
@@ -99,25 +99,35 @@ class ImageRenderer:
     """Off-screen images, seen from above and behind."""
 
     def __init__(self, task: Task[Any], width: int, height: int) -> None:
-        choose_gl()
         self._stage = Stage(task)
-        try:
-            self._renderer = mujoco.Renderer(self._stage.model, height, width)
-        except Exception as error:
-            raise InputError(f"cannot render without a display ({type(error).__name__}): {_INSTALL}") from error
+        self._gl = open_gl_context(width, height)
+        self._gl.make_current()
+        model = self._stage.model
+        model.vis.global_.offwidth, model.vis.global_.offheight = width, height
+        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
+        self._scene = mujoco.MjvScene(model, maxgeom=_MAX_GEOMS)
+        self._view = mujoco.MjrRect(0, 0, width, height)
         self._camera = overview_camera()
         self._options = visible_groups()
 
     def draw(self, episode: Episode) -> NDArray[np.uint8]:
         """An RGB image (height, width, 3)."""
         self._stage.set(episode)
-        self._renderer.update_scene(self._stage.data, self._camera, self._options)
-        self._stage.add_lidar(self._renderer.scene)
-        return np.array(self._renderer.render())
+        self._gl.make_current()
+        everything = mujoco.mjtCatBit.mjCAT_ALL.value
+        stage = self._stage
+        mujoco.mjv_updateScene(stage.model, stage.data, self._options, None, self._camera, everything, self._scene)
+        stage.add_lidar(self._scene)
+        mujoco.mjr_render(self._view, self._scene, self._context)
+        image = np.empty((self._view.height, self._view.width, 3), np.uint8)
+        mujoco.mjr_readPixels(image, None, self._view, self._context)
+        return image[::-1].copy()
 
     def close(self) -> None:
         """Free the graphics context."""
-        self._renderer.close()
+        self._context.free()
+        self._gl.free()
 
 
 class WindowRenderer:
@@ -146,23 +156,30 @@ class WindowRenderer:
         self._viewer.close()
 
 
-def choose_gl() -> None:
-    """Without a display, point MuJoCo at EGL or OSMesa, whichever is there. A user's MUJOCO_GL is left alone."""
-    if sys.platform != "linux" or os.environ.get("MUJOCO_GL") or os.environ.get("DISPLAY"):
-        return
-    backend = headless_backend()
-    if backend is None:
-        raise InputError(f"cannot render without a display: {_INSTALL}")
-    os.environ["MUJOCO_GL"] = backend
-    os.environ.setdefault("PYOPENGL_PLATFORM", backend)
+def open_gl_context(width: int, height: int) -> Any:
+    """An off-screen OpenGL context: the display's if there is one, else EGL, else OSMesa.
+
+    MuJoCo's own choice is made by MUJOCO_GL when it is first imported, long before anyone wants a picture; here a
+    context of the right kind is opened when it is needed. A user's MUJOCO_GL still decides.
+    """
+    failures = []
+    for name in gl_backends():
+        try:
+            return importlib.import_module(f"mujoco.{name}").GLContext(width, height)
+        except Exception as error:
+            # Missing libraries surface as ImportError, AttributeError, RuntimeError or a driver's own type.
+            failures.append(f"{name}: {type(error).__name__}")
+    raise InputError(f"cannot render here ({', '.join(failures)}): {_INSTALL}")
 
 
-def headless_backend() -> str | None:
-    """`egl` or `osmesa` where its library is installed."""
-    for backend, library in (("egl", "EGL"), ("osmesa", "OSMesa")):
-        if ctypes.util.find_library(library):
-            return backend
-    return None
+def gl_backends() -> tuple[str, ...]:
+    """MuJoCo's context modules worth trying, best first."""
+    chosen = os.environ.get("MUJOCO_GL", "").lower().strip()
+    if chosen in ("egl", "osmesa", "glfw", "cgl"):
+        return (chosen,)
+    if sys.platform != "linux" or os.environ.get("DISPLAY"):
+        return ("cgl", "glfw") if sys.platform == "darwin" else ("glfw", "egl", "osmesa")
+    return ("egl", "osmesa")
 
 
 def overview_camera() -> mujoco.MjvCamera:
