@@ -225,3 +225,19 @@ def _within_a_turn(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, n
 def _position_columns(task: Task[Any], width: int) -> list[int]:
     robot = 3 if task.name.startswith("point") else 13
     return [0, *range(robot, width, 7)]
+
+
+def layouts(kind: str) -> list[dict[str, np.ndarray]]:
+    """The distinct recorded layouts of the `goal` or `button` tasks. One seed means one layout, for either robot."""
+    files = [path for robot in ("point", "car") for path in recorded_files(f"{robot}-{kind}")]
+    return list({found["robot"].tobytes(): found for found in map(_positions, files)}.values())
+
+
+def _positions(path: Path) -> dict[str, np.ndarray]:
+    """Positions on the floor of a recorded layout, by kind: (K, 2)."""
+    found = _layout(dict(np.load(path, allow_pickle=False)))
+    return {
+        "robot": found["agent"][None, :2],
+        "vase": found["vases"][:, :2],
+        **{kind: found[kind][:, :2] for kind in ("hazards", "buttons", "gremlins")},
+    }

@@ -66,6 +66,11 @@ class HostBatch:
         return self.episode
 
     @property
+    def rows(self) -> Float[NDArray[np.float64], "N S"]:
+        """The physics states as the engine takes them: (time, qpos, qvel) per environment."""
+        return self._state
+
+    @property
     def episode(self) -> Episode:
         """The running episodes: every leaf has a leading axis N."""
         return self._episode

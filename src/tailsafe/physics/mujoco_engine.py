@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import mujoco
@@ -79,6 +80,29 @@ class MujocoEngine:
         split = self.model.nsensordata - self._touch_sensors
         final = self._sensors[:, -1]
         return self._states[:, -2], final[:, :split], final[:, split:] > 0
+
+    def raw_stepper(self) -> Callable[[Rows, Rows], Rows]:
+        """The native call alone, without the substep for sensors: what the engine could do with no task around it."""
+        control = np.ascontiguousarray(self._control[:, :-1])
+        states, sensors = np.empty_like(self._states[:, :-1]), np.empty_like(self._sensors[:, :-1])
+
+        def step(state: Rows, controls: Rows) -> Rows:
+            control[:, :, : self.model.nu] = controls[:, None, :]
+            self._pool.rollout(
+                self._models,
+                self._data,
+                state,
+                control,
+                control_spec=_CONTROL_SPEC,
+                skip_checks=True,
+                nstep=self.substeps,
+                state=states,
+                sensordata=sensors,
+                chunk_size=_CHUNK,
+            )
+            return states[:, -1].copy()
+
+        return step
 
     def close(self) -> None:
         """Stop the threads."""

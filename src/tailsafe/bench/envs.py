@@ -1,0 +1,137 @@
+"""How fast the environments step, against the physics alone.
+
+For engine `mujoco` the limit is raw `mujoco.rollout` on the same model with the same controls and mocap poses, ten substeps per
+control step and no task logic; for `mjx` it is the engine's control step alone in the same scan. Both are measured in the same
+run and alternately with the whole environment, so that a busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+import jax
+import numpy as np
+
+from tailsafe.envs.vector import BACKENDS
+from tailsafe.errors import InputError
+from tailsafe.tasks import TASKS, Task, get_task
+
+_ROUNDS = 5
+
+
+def bench_envs(
+    tasks: Sequence[str] = tuple(TASKS),
+    backends: Sequence[str] = ("mujoco",),
+    num_envs: Sequence[int] = (32,),
+    steps: int | None = None,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Measure every combination.
+
+    Args:
+      steps: control steps per measurement and environment; default 400 for `mujoco`, 100 for `mjx`.
+      threads: cores for `mujoco`, default all.
+
+    Returns:
+      {"device", "results": [{"task", "backend", "num_envs", "steps_per_second", "raw_steps_per_second", "ratio",
+      "compile_seconds"}]}; rates are control steps of single environments per second.
+    """
+    measure = {"mujoco": _bench_mujoco, "mjx": _bench_mjx}
+    for backend in backends:
+        if backend not in measure:
+            raise InputError(f"unknown backend {backend!r}; there are: {', '.join(BACKENDS)}")
+    results = []
+    for name in tasks:
+        task = get_task(name)
+        for backend in backends:
+            for count in num_envs:
+                whole, raw, compile_seconds = measure[backend](task, count, steps, threads)
+                results.append(
+                    {
+                        "task": task.name,
+                        "backend": backend,
+                        "num_envs": count,
+                        "steps_per_second": whole,
+                        "raw_steps_per_second": raw,
+                        "ratio": whole / raw,
+                        "compile_seconds": compile_seconds,
+                    }
+                )
+    return {"device": jax.devices()[0].device_kind, "results": results}
+
+
+def _bench_mujoco(task: Task[Any], num_envs: int, steps: int | None, threads: int | None) -> tuple[float, float, float]:
+    from tailsafe.envs.host import HostBatch
+
+    steps = steps or 400
+    begun = time.perf_counter()
+    batch = HostBatch(task, num_envs, threads)
+    batch.reset(seed=0)
+    actions = np.random.default_rng(0).uniform(-1, 1, (steps, num_envs, task.action_size))
+    batch.step(actions[0])
+    compile_seconds = time.perf_counter() - begun
+    raw_step = batch.engine.raw_stepper()
+
+    def whole() -> None:
+        for action in actions:
+            batch.step(action)
+
+    def raw() -> None:
+        state = batch.rows
+        for action in actions:
+            state = raw_step(state, action)
+
+    seconds, raw_seconds = _alternate(whole, raw)
+    batch.close()
+    return steps * num_envs / seconds, steps * num_envs / raw_seconds, compile_seconds
+
+
+def _bench_mjx(task: Task[Any], num_envs: int, steps: int | None, threads: int | None) -> tuple[float, float, float]:
+    from tailsafe.envs.device import DeviceBatch
+    from tailsafe.envs.episodes import environment_keys
+    from tailsafe.physics.compilation import prepare_jax
+
+    prepare_jax()
+    steps = steps or 100
+    batch = DeviceBatch(task)
+    begun = time.perf_counter()
+    state = jax.jit(batch.init)(environment_keys(0, num_envs))
+    keys = jax.random.split(jax.random.key(1), steps)
+
+    def act(key: Any) -> Any:
+        return jax.random.uniform(key, (num_envs, task.action_size), minval=-1.0, maxval=1.0)
+
+    def whole_step(state: Any, key: Any) -> tuple[Any, Any]:
+        state, step = batch.step(state, act(key))
+        return state, (step.reward.sum(), step.costs.sum(), step.observation.sum())
+
+    def raw_step(physics: Any, key: Any) -> tuple[Any, Any]:
+        def one(physics: Any, state: Any, action: Any) -> Any:
+            return batch.engine.step(physics, task.controls(state, action), lambda time: task.mocap(state, time))
+
+        physics, readings = jax.vmap(one)(physics, state.episode.task, act(key))
+        return physics, readings.sensors.sum()
+
+    run_whole = jax.jit(lambda state, keys: jax.lax.scan(whole_step, state, keys)).lower(state, keys).compile()
+    compile_seconds = time.perf_counter() - begun
+    run_raw = jax.jit(lambda physics, keys: jax.lax.scan(raw_step, physics, keys)).lower(state.episode.physics, keys).compile()
+    state, _ = jax.block_until_ready(run_whole(state, keys))
+    seconds, raw_seconds = _alternate(
+        lambda: jax.block_until_ready(run_whole(state, keys)),
+        lambda: jax.block_until_ready(run_raw(state.episode.physics, keys)),
+    )
+    return steps * num_envs / seconds, steps * num_envs / raw_seconds, compile_seconds
+
+
+def _alternate(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[float, float]:
+    """Median seconds of each, taken in turns."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(_ROUNDS):
+        for run, taken in zip((first, second), times, strict=True):
+            begun = time.perf_counter()
+            run()
+            taken.append(time.perf_counter() - begun)
+    return median(times[0]), median(times[1])

@@ -1,0 +1,46 @@
+"""`tailsafe tasks`: what there is to train on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailsafe.cli.app import JsonFlag, app, console, emit_json
+
+
+@app.command()
+def tasks(json: JsonFlag = False) -> None:
+    """List the tasks: names, sizes, costs and the limits they come with."""
+    from rich.table import Table
+
+    from tailsafe.tasks import TASKS, observation_size
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": task.name,
+            "gymnasium_id": task.gymnasium_id,
+            "observation_size": observation_size(task),
+            "action_size": task.action_size,
+            "episode_length": task.episode_length,
+            "control_period": task.timestep * task.substeps,
+            "costs": [limit.name for limit in task.limits],
+            "limits": [f"{limit.value:g}/step" for limit in task.limits],
+        }
+        for task in TASKS.values()
+    ]
+    if json:
+        emit_json({"tasks": rows})
+        return
+    table = Table("task", "Gymnasium id", "obs", "act", "steps", "cost limits")
+    for column in table.columns:
+        column.no_wrap = True
+    for row in rows:
+        limits = zip(row["costs"], row["limits"], strict=True)
+        table.add_row(
+            row["name"],
+            row["gymnasium_id"],
+            str(row["observation_size"]),
+            str(row["action_size"]),
+            str(row["episode_length"]),
+            ", ".join(f"{cost} {limit}" for cost, limit in limits),
+        )
+    console().print(table)
