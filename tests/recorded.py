@@ -47,6 +47,14 @@ class Recording:
     def steps(self) -> int:
         return len(self.arrays["action"])
 
+    def pick(self, rows: np.ndarray) -> Recording:
+        """These steps alone."""
+        return replace(
+            self,
+            arrays={key: values[rows] for key, values in self.arrays.items()},
+            layout={key: values[rows] for key, values in self.layout.items()},
+        )
+
     @property
     def rough(self) -> np.ndarray:
         """Steps whose contacts the engines are known to resolve differently, and the step out of the spawn pose."""
@@ -176,9 +184,7 @@ def moved_goal(state: Any, origin: np.ndarray) -> Any:
 
 def readings(recording: Recording) -> Readings:
     """What the original measured after each step."""
-    return Readings(
-        sensors=jnp.asarray(recording.arrays["obs"][:, :3], float), touches=jnp.asarray(recording.touches)
-    )
+    return Readings(sensors=jnp.asarray(recording.arrays["obs"][:, :3], float), touches=jnp.asarray(recording.touches))
 
 
 def _meta(path: Path) -> dict[str, Any]:
@@ -214,7 +220,7 @@ def _into_our_coordinates(task: Task[Any], episode: dict[str, np.ndarray]) -> No
 
 
 def _within_a_turn(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whole turns taken off the point's heading, equally before and after a step: large angles cost digits in float32."""
+    """Whole turns taken off the point's heading, equally before and after: large angles cost digits in float32."""
     before, after = before.copy(), after.copy()
     turns = 2 * np.pi * np.round(before[:, 2] / (2 * np.pi))
     before[:, 2] -= turns

@@ -50,10 +50,11 @@ def test_keepouts_hold(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["goal", "button"])
 def test_positions_are_distributed_like_the_original(kind: str, report: Any) -> None:
-    """Two-sample Kolmogorov-Smirnov tests of coordinates, distance from the centre, and distance to the nearest other object.
+    """Two-sample Kolmogorov-Smirnov tests of coordinates, distance from the centre, and distance to the nearest
+    other object.
 
-    The tests of one layout's objects are not independent; with Bonferroni's correction the result errs towards passing, never
-    towards a false alarm.
+    The tests of one layout's objects are not independent; with Bonferroni's correction the result errs towards
+    passing, never towards a false alarm.
     """
     recorded_layouts = recorded.layouts(kind)
     ours = drawn(f"point-{kind}")
@@ -65,7 +66,10 @@ def test_positions_are_distributed_like_the_original(kind: str, report: Any) -> 
         for label, statistic in (("x", _x), ("y", _y), ("radius", _radius)):
             p_values[f"{name} {label}"] = stats.ks_2samp(statistic(mine[name]), statistic(theirs[name])).pvalue
     p_values["nearest"] = stats.ks_2samp(_nearest(mine), _nearest(theirs)).pvalue
-    report(kind, f"layouts: {len(recorded_layouts)} recorded, smallest of {len(p_values)} p-values {min(p_values.values()):.2g}")
+    report(
+        kind,
+        f"layouts: {len(recorded_layouts)} recorded, smallest of {len(p_values)} p-values {min(p_values.values()):.2g}",
+    )
     assert min(p_values.values()) > 0.01 / len(p_values), p_values
 
 

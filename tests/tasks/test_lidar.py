@@ -21,7 +21,8 @@ def at(distance: float, sectors: float) -> jnp.ndarray:
 
 @pytest.mark.parametrize("sector", range(16))
 def test_an_object_spills_into_the_neighbours(sector: int) -> None:
-    # 1.5 m away: nearness (3 - 1.5)/3 = 0.5. A quarter into its sector: 0.25 * 0.5 in the next, 0.75 * 0.5 in the previous.
+    # 1.5 m away: nearness (3 - 1.5)/3 = 0.5. A quarter into its sector: 0.25 * 0.5 in the next, 0.75 * 0.5 in
+    # the previous.
     reading = np.asarray(pseudo_lidar(HERE, AHEAD, at(1.5, sector + 0.25)))
     expected = np.zeros(16)
     expected[[sector, (sector + 1) % 16, (sector - 1) % 16]] = 0.5, 0.125, 0.375

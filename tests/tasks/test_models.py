@@ -89,7 +89,9 @@ def test_car_spawn_accelerometer() -> None:
     data = mujoco.MjData(model)
     data.qpos[2] -= 1e-12
     mujoco.mj_forward(model, data)
-    np.testing.assert_allclose(data.sensor("accelerometer").data, TASKS["car-goal"].robot.spawn_accelerometer, atol=1e-6)
+    np.testing.assert_allclose(
+        data.sensor("accelerometer").data, TASKS["car-goal"].robot.spawn_accelerometer, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", ["point-button", "car-button"])
@@ -107,4 +109,3 @@ def test_gremlins_hover_and_trail_their_targets(name: str) -> None:
     assert np.abs(boxes[..., 2] - 0.1996).max() < 2e-3
     behind = np.linalg.norm((boxes - targets)[..., :2], axis=-1)
     assert np.abs(behind - 0.031).max() < 5e-3
-

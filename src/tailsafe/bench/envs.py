@@ -1,8 +1,9 @@
 """How fast the environments step, against the physics alone.
 
-For engine `mujoco` the limit is raw `mujoco.rollout` on the same model with the same controls and mocap poses, ten substeps per
-control step and no task logic; for `mjx` it is the engine's control step alone in the same scan. Both are measured in the same
-run and alternately with the whole environment, so that a busy machine slows both.
+For engine `mujoco` the limit is raw `mujoco.rollout` on the same model with the same controls and mocap poses,
+ten substeps per control step and no task logic; for `mjx` it is the engine's control step alone in the same
+scan. Both are measured in the same run and alternately with the whole environment, so that a busy machine slows
+both.
 """
 
 from __future__ import annotations
@@ -117,11 +118,16 @@ def _bench_mjx(task: Task[Any], num_envs: int, steps: int | None, threads: int |
 
     run_whole = jax.jit(lambda state, keys: jax.lax.scan(whole_step, state, keys)).lower(state, keys).compile()
     compile_seconds = time.perf_counter() - begun
-    run_raw = jax.jit(lambda physics, keys: jax.lax.scan(raw_step, physics, keys)).lower(state.episode.physics, keys).compile()
-    state, _ = jax.block_until_ready(run_whole(state, keys))
+    run_raw = (
+        jax.jit(lambda physics, keys: jax.lax.scan(raw_step, physics, keys))
+        .lower(state.episode.physics, keys)
+        .compile()
+    )
+    ready: Callable[[Any], Any] = jax.block_until_ready
+    state, _ = ready(run_whole(state, keys))
     seconds, raw_seconds = _alternate(
-        lambda: jax.block_until_ready(run_whole(state, keys)),
-        lambda: jax.block_until_ready(run_raw(state.episode.physics, keys)),
+        lambda: ready(run_whole(state, keys)),
+        lambda: ready(run_raw(state.episode.physics, keys)),
     )
     return steps * num_envs / seconds, steps * num_envs / raw_seconds, compile_seconds
 

@@ -1,4 +1,4 @@
-"""Is an environment fit to train on? Gymnasium's rules that matter here, and what a constrained learner needs on top."""
+"""Is an environment fit to train on? Gymnasium's rules that matter here, and what a constrained learner needs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class _Broken(Exception):
     """A problem that makes further checks pointless."""
 
 
-def check_environment(make: Callable[[], gymnasium.Env[Any, Any]], max_steps: int = 10_000, seed: int = 0) -> list[Finding]:
+def check_environment(
+    make: Callable[[], gymnasium.Env[Any, Any]], max_steps: int = 10_000, seed: int = 0
+) -> list[Finding]:
     """Look at spaces, reset, steps, costs, repeatability and episode ends of the environment that `make` builds."""
     findings: list[Finding] = []
 

@@ -69,9 +69,14 @@ class DeviceBatch:
             lambda following: attempt(following, state.episode),
             following,
         )
-        return jax.lax.cond(
-            jnp.any(done), self._begin_where, lambda _, unchanged: unchanged, done, DeviceState(state.episode, following)
+        renewed: DeviceState = jax.lax.cond(
+            jnp.any(done),
+            self._begin_where,
+            lambda _, unchanged: unchanged,
+            done,
+            DeviceState(state.episode, following),
         )
+        return renewed
 
     def _step_one(self, episode: Episode, action: Float[Array, " A"]) -> tuple[Episode, Step]:
         physics, readings = self.engine.step(
@@ -88,22 +93,23 @@ class DeviceBatch:
     def _attempt(self, following: NextEpisode, episode: Episode) -> NextEpisode:
         drawn, valid = self.task.try_reset(_attempt_key(episode, following.attempts))
         new = NextEpisode(drawn, valid, following.attempts + 1)
-        return jax.tree.map(lambda old, new: jnp.where(following.valid, old, new), following, new)
+        kept: NextEpisode = jax.tree.map(lambda old, new: jnp.where(following.valid, old, new), following, new)
+        return kept
 
     def _begin_where(self, done: Bool[Array, " N"], state: DeviceState) -> DeviceState:
-        def begin_one(ended: Any, episode: Episode, following: NextEpisode) -> DeviceState:
+        def begin_one(ended: Any, episode: Episode, following: NextEpisode) -> Any:
             fresh = start(self.task, episode.key, episode.episode + 1, following.task)
             new = DeviceState(fresh, self._first_attempt(fresh))
             old = DeviceState(episode, following)
             return jax.tree.map(lambda before, after: jnp.where(ended, after, before), old, new)
 
-        return jax.vmap(begin_one)(done, state.episode, state.following)
+        begun: DeviceState = jax.vmap(begin_one)(done, state.episode, state.following)
+        return begun
 
 
 def _attempt_key(episode: Episode, attempt: Int[Array, ""]) -> PRNGKeyArray:
     """As in `tasks.base.reset`: the same episode is found, drawn ahead or not."""
     return jax.random.fold_in(jax.random.fold_in(episode.key, episode.episode + 1), attempt)
-
 
 
 class DeviceRunner:
@@ -120,13 +126,14 @@ class DeviceRunner:
 
     def reset(self, seed: int) -> Episode:
         """Begin the first episode of every environment."""
-        self.state = self._init(environment_keys(seed, self.num_envs))
+        self.state: DeviceState = self._init(environment_keys(seed, self.num_envs))
         return self.episode
 
     def step(self, actions: Float[NDArray[np.float64], "N A"], *, renew: bool = True) -> Step:
         """One control step everywhere, and the next episode where one ended."""
         if not renew:
             raise NotImplementedError("the mjx engine begins the next episode within its step")
+        step: Step
         self.state, step = self._step(self.state, jnp.asarray(actions, float))
         return step
 

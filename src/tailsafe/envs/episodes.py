@@ -81,9 +81,7 @@ def start(task: Task[Any], key: PRNGKeyArray, episode: Int[Array, ""], state: An
     )
 
 
-def conclude(
-    task: Task[Any], episode: Episode, physics: PhysicsState, readings: Readings
-) -> tuple[Episode, Step]:
+def conclude(task: Task[Any], episode: Episode, physics: PhysicsState, readings: Readings) -> tuple[Episode, Step]:
     """Judge the control step that took `episode` to `physics`. No reset: the caller decides."""
     stable = _is_stable(episode, physics, readings)
     # Nothing that is not a number gets past this line.
@@ -118,4 +116,5 @@ def _is_stable(episode: Episode, physics: PhysicsState, readings: Readings) -> B
         return jnp.all(jnp.isfinite(values) & (jnp.abs(values) < _LARGEST))
 
     advanced = physics.time > episode.physics.time
-    return credible(physics.qpos) & credible(physics.qvel) & credible(readings.sensors) & advanced
+    parts = (physics.qpos, physics.qvel, readings.sensors)
+    return jnp.all(jnp.stack([advanced, *map(credible, parts)]))

@@ -53,6 +53,7 @@ class HostBatch:
         with float64_on_host():
             controls = self._controls(self._episode.task, actions)
             state, sensors, touches = self.engine.step(self._state, np.asarray(controls))
+            step: Step
             episode, step, prepared = self._finish(self._episode, state, sensors, touches)
             self._load(episode, prepared)
         if renew and (done := np.asarray(step.done)).any():
@@ -91,13 +92,13 @@ class HostBatch:
         self.engine.set_mocap(np.asarray(mocap))
 
 
-def _begin(task: Task[Any], keys: PRNGKeyArray) -> Episode:
+def _begin(task: Task[Any], keys: PRNGKeyArray) -> Any:
     # One after the other: drawing a layout takes between one and hundreds of attempts.
     return jax.lax.map(lambda key: begin(task, key, jnp.int32(0)), keys)
 
 
-def _renew(task: Task[Any], episode: Episode, done: Bool[Array, " N"]) -> Episode:
-    def renew_one(lane: tuple[Episode, Any]) -> Episode:
+def _renew(task: Task[Any], episode: Episode, done: Bool[Array, " N"]) -> Any:
+    def renew_one(lane: tuple[Episode, Any]) -> Any:
         old, ended = lane
         return jax.lax.cond(ended, lambda: begin(task, old.key, old.episode + 1), lambda: old)
 
@@ -105,7 +106,11 @@ def _renew(task: Task[Any], episode: Episode, done: Bool[Array, " N"]) -> Episod
 
 
 def _finish(
-    task: Task[Any], episode: Episode, state: Float[Array, "N S"], sensors: Float[Array, "N R"], touches: Bool[Array, "N K"]
+    task: Task[Any],
+    episode: Episode,
+    state: Float[Array, "N S"],
+    sensors: Float[Array, "N R"],
+    touches: Bool[Array, "N K"],
 ) -> tuple[Episode, Step, tuple[Array, Array]]:
     def finish_one(old: Episode, row: Array, sensors: Array, touches: Array) -> tuple[Episode, Step, Any]:
         nq = old.physics.qpos.shape[0]

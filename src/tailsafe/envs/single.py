@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -16,21 +16,21 @@ from tailsafe.tasks import get_task
 RENDER_MODES = ("rgb_array", "human")
 
 
-class TaskEnv(gymnasium.Env[NDArray[np.float64], NDArray[np.float64]]):
+class TaskEnv(gymnasium.Env[Any, Any]):
     """`gymnasium.make("tailsafe/PointGoal-v0")`: engine `mujoco`, one environment.
 
     `info["cost"]` is the vector of constrained costs, `info["cost_<component>"]` each of its parts. The episode is
     truncated at the task's own length; a step after that (or before the first reset) is an error.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": list(RENDER_MODES)}
+    metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES)}  # noqa: RUF012
 
     def __init__(self, task: str, render_mode: str | None = None, width: int = 480, height: int = 480) -> None:
         if render_mode is not None and render_mode not in RENDER_MODES:
             raise InputError(f"unknown render_mode {render_mode!r}; there are: {', '.join(RENDER_MODES)}")
         self.task = get_task(task)
         self.render_mode = render_mode
-        self.metadata = {**self.metadata, "render_fps": fps(self.task)}  # type: ignore[misc]
+        self.metadata = {**self.metadata, "render_fps": fps(self.task)}
         self.observation_space = observation_space(self.task, np.float64)
         self.action_space = action_space(self.task)
         self._size = (width, height)
@@ -67,7 +67,7 @@ class TaskEnv(gymnasium.Env[NDArray[np.float64], NDArray[np.float64]]):
         observation = np.array(step.observation[0])
         return observation, float(step.reward[0]), bool(step.terminated[0]), bool(step.truncated[0]), info
 
-    def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]
+    def render(self) -> NDArray[np.uint8] | None:
         """An RGB image (height, width, 3) for `rgb_array`; `human` draws into a window and returns nothing."""
         if self.render_mode is None:
             raise InputError("pass render_mode='rgb_array' or 'human' to gymnasium.make to render")

@@ -23,5 +23,5 @@ def prepare_jax() -> None:
     if (os.cpu_count() or 1) < _POOL_THREADS:
         os.environ.setdefault("NPROC", str(_POOL_THREADS))
     folder = os.environ.get("TAILSAFE_CACHE", str(Path.home() / ".cache" / "tailsafe" / "jax"))
-    if folder and not jax.config.jax_compilation_cache_dir:
-        jax.config.update("jax_compilation_cache_dir", folder)
+    if folder and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+        jax.config.update("jax_compilation_cache_dir", folder)  # type: ignore[no-untyped-call]

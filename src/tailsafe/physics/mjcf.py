@@ -83,9 +83,7 @@ class World:
         )
 
 
-def navigation_mjcf(
-    world: World, engine: EngineName, *, all_sensors: bool = False, decorations: str = ""
-) -> str:
+def navigation_mjcf(world: World, engine: EngineName, *, all_sensors: bool = False, decorations: str = "") -> str:
     """The world as MJCF text.
 
     Args:

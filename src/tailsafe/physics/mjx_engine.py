@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -18,7 +17,7 @@ from tailsafe.tasks.base import Mocap, PhysicsState, Readings, Scalar, Task
 LINE_SEARCH_ITERATIONS = 8
 
 
-def import_mjx() -> ModuleType:
+def import_mjx() -> Any:
     """MJX, without the lines about its optional Warp backend that it prints when first imported."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         from mujoco import mjx

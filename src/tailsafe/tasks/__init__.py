@@ -11,8 +11,7 @@ from tailsafe.tasks.goal import goal_task
 from tailsafe.tasks.robots import Car, Point
 
 TASKS: dict[str, Task[Any]] = {
-    task.name: task
-    for task in (goal_task(Point()), goal_task(Car()), button_task(Point()), button_task(Car()))
+    task.name: task for task in (goal_task(Point()), goal_task(Car()), button_task(Point()), button_task(Car()))
 }
 
 

@@ -123,7 +123,7 @@ class Task(Protocol[State]):
     def scenery(self) -> str:
         """MJCF of what only the eye sees: one static body per name that `scenery_positions` places."""
 
-    def scenery_positions(self, state: State) -> dict[str, Float[Array, "3"]]:
+    def scenery_positions(self, state: State) -> dict[str, Float[Array, 3]]:
         """Where the scenery stands [m]."""
 
     def try_reset(self, key: PRNGKeyArray) -> tuple[State, Bool[Array, ""]]:
@@ -141,9 +141,7 @@ class Task(Protocol[State]):
     def mocap(self, state: State, time: Scalar) -> Mocap:
         """Poses of the mocap bodies during the substep that starts at `time`."""
 
-    def advance(
-        self, state: State, physics: PhysicsState, readings: Readings
-    ) -> tuple[State, Outcome]:
+    def advance(self, state: State, physics: PhysicsState, readings: Readings) -> tuple[State, Outcome]:
         """Judge a control step by the physics after it."""
 
     def observe(self, state: State, physics: PhysicsState, readings: Readings) -> Float[Array, " O"]:

@@ -53,12 +53,12 @@ class ButtonState:
     buttons' lidar is blank; distance: from the robot to the designated button after the last step.
     """
 
-    robot: Float[Array, "2"]
+    robot: Float[Array, 2]
     robot_yaw: Scalar
     buttons: Float[Array, "4 2"]
     hazards: Float[Array, "4 2"]
     gremlins: Float[Array, "4 2"]
-    gremlin_yaws: Float[Array, "4"]
+    gremlin_yaws: Float[Array, 4]
     designated: Int[Array, ""]
     timer: Int[Array, ""]
     distance: Scalar
@@ -84,7 +84,7 @@ class ButtonTask(NavigationTask):
     def scenery(self) -> str:
         return hazards_mjcf(HAZARDS) + disc_mjcf("goal", 0.2, 0.1, "0 1 0 0.1")
 
-    def scenery_positions(self, state: ButtonState) -> dict[str, Float[Array, "3"]]:
+    def scenery_positions(self, state: ButtonState) -> dict[str, Float[Array, 3]]:
         marker = jnp.append(state.buttons[state.designated], 0.11)
         return {"goal": marker, **hazard_positions(state.hazards)}
 
@@ -126,9 +126,7 @@ class ButtonTask(NavigationTask):
             quaternion=jnp.concatenate([yaw_quaternion(state.gremlin_yaws), upright]),
         )
 
-    def advance(
-        self, state: ButtonState, physics: PhysicsState, readings: Readings
-    ) -> tuple[ButtonState, Outcome]:
+    def advance(self, state: ButtonState, physics: PhysicsState, readings: Readings) -> tuple[ButtonState, Outcome]:
         robot = self.robot_position(physics)
         pressed, gremlins_touched = readings.touches[:BUTTONS], readings.touches[BUTTONS:]
         wrong = pressed & (jnp.arange(BUTTONS) != state.designated)

@@ -42,12 +42,12 @@ class GoalState:
     `distance` is the robot's distance to the current goal after the last step.
     """
 
-    robot: Float[Array, "2"]
+    robot: Float[Array, 2]
     robot_yaw: Scalar
     hazards: Float[Array, "8 2"]
-    vase: Float[Array, "2"]
+    vase: Float[Array, 2]
     vase_yaw: Scalar
-    goal: Float[Array, "2"]
+    goal: Float[Array, 2]
     distance: Scalar
     key: PRNGKeyArray
 
@@ -71,7 +71,7 @@ class GoalTask(NavigationTask):
     def scenery(self) -> str:
         return hazards_mjcf(HAZARDS) + disc_mjcf("goal", GOAL_RADIUS, 0.15, "0 1 0 0.25")
 
-    def scenery_positions(self, state: GoalState) -> dict[str, Float[Array, "3"]]:
+    def scenery_positions(self, state: GoalState) -> dict[str, Float[Array, 3]]:
         return {"goal": jnp.append(state.goal, 0.16), **hazard_positions(state.hazards)}
 
     def try_reset(self, key: PRNGKeyArray) -> tuple[GoalState, Bool[Array, ""]]:
@@ -100,9 +100,7 @@ class GoalTask(NavigationTask):
     def mocap(self, state: GoalState, time: Scalar) -> Mocap:
         return Mocap(position=jnp.zeros((0, 3), float), quaternion=jnp.zeros((0, 4), float))
 
-    def advance(
-        self, state: GoalState, physics: PhysicsState, readings: Readings
-    ) -> tuple[GoalState, Outcome]:
+    def advance(self, state: GoalState, physics: PhysicsState, readings: Readings) -> tuple[GoalState, Outcome]:
         robot = self.robot_position(physics)
         distance = planar_distance(robot, state.goal)
         success = distance <= GOAL_RADIUS
@@ -131,7 +129,5 @@ def goal_task(robot: Robot) -> GoalTask:
     return GoalTask(robot=robot, world=World(robot.name, vases=1))
 
 
-def _others(
-    robot: Float[Array, "2"], hazards: Float[Array, "8 2"], vase: Float[Array, "2"]
-) -> Float[Array, "10 2"]:
+def _others(robot: Float[Array, 2], hazards: Float[Array, "8 2"], vase: Float[Array, 2]) -> Float[Array, "10 2"]:
     return jnp.concatenate([robot[None], hazards, vase[None]])

@@ -10,8 +10,8 @@ RANGE = 3.0
 
 
 def pseudo_lidar(
-    position: Float[Array, "3"], rotation: Float[Array, "3 3"], centres: Float[Array, "K 3"]
-) -> Float[Array, "16"]:
+    position: Float[Array, 3], rotation: Float[Array, "3 3"], centres: Float[Array, "K 3"]
+) -> Float[Array, 16]:
     """Nearness (1 at the robot, 0 from 3 m on) of the nearest object centre in each of 16 sectors.
 
     Sector 0 starts at the robot's +x axis and sectors go counter-clockwise. An object at fraction f of its sector

@@ -53,7 +53,7 @@ def place(key: PRNGKeyArray, keepouts: tuple[float, ...]) -> tuple[Points, Bool[
 
 def draw_goal(
     key: PRNGKeyArray, keepout: float, others: Points, others_keepout: tuple[float, ...], needed: Any = True
-) -> tuple[Float[Array, "2"], Bool[Array, ""]]:
+) -> tuple[Float[Array, 2], Bool[Array, ""]]:
     """A goal position that keeps its distance from `others`, and whether 10,000 tries found one.
 
     Without `needed` nothing is drawn (the position is 0): the caller keeps the goal it has.
@@ -67,7 +67,7 @@ def draw_goal(
         return needed & ~found & (attempt < rounds)
 
     def draw(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
-        goal, found, attempt = carry
+        _, _, attempt = carry
         tries = uniform(jax.random.fold_in(key, attempt), (_GOAL_TRIES_AT_ONCE, 2), -half, half)
         clear = jnp.all(_clear(tries, others, distance), axis=1)
         first = jnp.argmax(clear)
