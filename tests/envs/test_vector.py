@@ -61,7 +61,7 @@ def test_seeds_and_batch_sizes(name: str) -> None:
 
 
 def test_episode_ends_and_final_observations() -> None:
-    """At its length an episode is truncated: the step shows the next one's first observation, `final_obs` its own last."""
+    """At its length an episode is truncated: the step shows the next one's first observation, `final_obs` the last."""
     actions = drive(np.random.default_rng(1), 13, 3)
     ending, endless = (VectorEnv(make_batch(short("point-button", n), 3, "mujoco")) for n in (10, 1000))
     ending.reset(seed=3)

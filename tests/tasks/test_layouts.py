@@ -16,7 +16,7 @@ from tailsafe.tasks import TASKS, reset
 from tailsafe.tasks.placement import EXTENT, draw_goal
 from tests import recorded
 
-DRAWS = 1000
+DRAWS = 400
 KEEPOUTS = {"robot": 0.4, "hazards": 0.18, "vase": 0.15, "goal": 0.305, "buttons": 0.2, "gremlins": 0.4}
 
 

@@ -22,7 +22,7 @@ def check_env(
     seed: Annotated[int, typer.Option(help="Seed of the episode that is played.")] = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Check an environment: spaces, finiteness, cost shape and sign, repeatability, episode ends. Unfit: exit code 1."""
+    """Check an environment: spaces, finiteness, cost shape and sign, repeatability, episode ends (exit 1: unfit)."""
     from tailsafe.envs.checking import check_environment
 
     findings = check_environment(environment_factory(environment), max_steps, seed)

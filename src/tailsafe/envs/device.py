@@ -49,8 +49,13 @@ class DeviceBatch:
 
     def init(self, keys: PRNGKeyArray) -> DeviceState:
         """Begin the first episode of the environments with these keys (N,)."""
-        episode = jax.vmap(lambda key: begin(self.task, key, jnp.int32(0)))(keys)
+        episode = self.begin_episodes(self.task, keys)
         return DeviceState(episode=episode, following=jax.vmap(self._first_attempt)(episode))
+
+    @staticmethod
+    def begin_episodes(task: Task[Any], keys: PRNGKeyArray) -> Episode:
+        """The first episodes of the environments with these keys (N,)."""
+        return jax.vmap(lambda key: begin(task, key, jnp.int32(0)))(keys)
 
     def step(self, state: DeviceState, actions: Float[Array, "N A"]) -> tuple[DeviceState, Step]:
         """One control step everywhere. Ended episodes give way to the next; `Step` still shows their last moment."""
