@@ -221,16 +221,16 @@ def check_step(recording: Recording, after: PhysicsState, readings: Readings, fa
 def rounding_effect(recording: Recording) -> dict[str, np.ndarray]:
     """What float32 does to the exact dynamics of these steps: the largest effect seen on each quantity.
 
-    The C engine steps in float64, with its state disturbed before every substep as a float32 engine disturbs
-    it: positions and velocities by a few float32 spacings, and the velocities of a car, which always stands on
-    frictional contacts, by the accuracy of a float32 contact solver. That one compares costs, so it stops at
-    the square root of the float32 epsilon.
+    The C engine steps in float64, with its state disturbed before every substep as a float32 engine disturbs it:
+    positions and velocities by a few float32 spacings, and the velocities of whatever stands on frictional contacts
+    (all but the point) by the accuracy of a float32 contact solver. That one compares costs, so it stops at the square
+    root of the float32 epsilon.
     """
     rng = np.random.default_rng(0)
     nq = recording.arrays["before_qpos"].shape[1]
-    solver = np.zeros(recording.arrays["before_qvel"].shape[1])
-    if recording.task.name.startswith("car"):
-        solver[: recording.task.robot.nv] = np.sqrt(np.finfo(np.float32).eps)
+    solver = np.full(recording.arrays["before_qvel"].shape[1], np.sqrt(np.finfo(np.float32).eps))
+    if recording.task.name.startswith("point"):
+        solver[: recording.task.robot.nv] = 0.0
     effect: dict[str, np.ndarray] = {}
 
     def disturb(spacings: float, values: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Engine `mjx`: resets inside the program, agreement with the C engine, broken simulations. One program for most of it."""
+"""Engine `mjx`: resets inside the program, agreement with the C engine, broken simulations."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_layouts_do_not_depend_on_the_batch() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_engines_agree_in_distribution(name: str, report: Any) -> None:
-    """Episodes under random and scripted driving: mean reward and cost within three standard errors of the difference."""
+    """Episodes under random and scripted driving: mean reward and cost within three standard errors."""
     episodes, length = 64, 200
     task = replace(TASKS[name], episode_length=length)
     for policy in ("random", "forward"):

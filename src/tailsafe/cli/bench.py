@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,22 +14,69 @@ class Subject(StrEnum):
     """What can be measured."""
 
     tabular = "tabular"
+    envs = "envs"
+
+
+class Backend(StrEnum):
+    """The physics engines."""
+
+    mujoco = "mujoco"
+    mjx = "mjx"
 
 
 @app.command()
 def bench(
     subject: Annotated[Subject, typer.Argument(help="What to measure.")] = Subject.tabular,
+    task: Annotated[list[str] | None, typer.Option(help="envs: these tasks (default: all).")] = None,
+    backend: Annotated[list[Backend] | None, typer.Option(help="envs: these engines (default: mujoco).")] = None,
+    num_envs: Annotated[list[int] | None, typer.Option(min=1, help="envs: batch sizes (default: 32).")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="envs: control steps per measurement.")] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Measure tailsafe on this machine. tabular: how the exact method grows with horizon and number of betas."""
-    from rich.table import Table
+    """Measure tailsafe on this machine.
 
-    from tailsafe.bench.tabular import bench_tabular
+    tabular: how the exact method grows with horizon and number of betas. envs: control steps per second of whole
+    environments, against the physics alone.
+    """
+    if subject is Subject.envs:
+        from tailsafe.bench.envs import bench_envs
+        from tailsafe.tasks import TASKS
 
-    result = bench_tabular()
+        result = bench_envs(task or tuple(TASKS), backend or ("mujoco",), num_envs or (32,), steps)
+    else:
+        from tailsafe.bench.tabular import bench_tabular
+
+        result = bench_tabular()
     if json:
         emit_json(result)
-        return
+    elif subject is Subject.envs:
+        _print_envs(result)
+    else:
+        _print_tabular(result)
+
+
+def _print_envs(result: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table(title=f"control steps per second on {result['device']}")
+    for name in ("task", "engine", "envs", "steps/s", "physics alone", "ratio", "compile s"):
+        table.add_column(name, justify="left" if name in ("task", "engine") else "right")
+    for row in result["results"]:
+        table.add_row(
+            row["task"],
+            row["backend"],
+            str(row["num_envs"]),
+            f"{row['steps_per_second']:,.0f}",
+            f"{row['raw_steps_per_second']:,.0f}",
+            f"{row['ratio']:.2f}",
+            f"{row['compile_seconds']:.1f}",
+        )
+    console().print(table)
+
+
+def _print_tabular(result: dict[str, Any]) -> None:
+    from rich.table import Table
+
     table = Table(title="exact tabular method, 3 states, 2 actions, CVaR")
     for name in (
         "horizon",

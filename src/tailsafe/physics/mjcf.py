@@ -35,8 +35,8 @@ WELD_TORQUE_SCALE = 150.0**0.5
 
 # Who meets whom. In the C engine everything that collides meets everything else, as in the original. MJX prepares
 # every possible contact in advance, so there only pairs with the robot remain, and vases meet the floor:
-#   - MJX has no cylinder-box routine: the wheels' cylinders meet floor and buttons, a sphere in their place meets
-#     the boxes;
+#   - MJX has no cylinder-box routine: the wheels' cylinders meet floor and buttons, another shape in their place
+#     meets the boxes;
 #   - MJX's plane-box routine keeps only corners within a millimetre of the deepest: the vase's corners are points;
 #   - chassis and floor, gremlins and floor, gremlins and buttons or each other: never seen in the recordings.
 _FLOOR, _BOX, _BUTTON = 1, 2, 4
@@ -117,7 +117,7 @@ def navigation_mjcf(world: World, engine: EngineName, *, all_sensors: bool = Fal
     <light pos="0 0 5" dir="0 0 -1" diffuse="0.5 0.5 0.5" castshadow="false"/>
     <camera name="top" pos="0 0 6" fovy="45"/>
     <geom name="floor" type="plane" size="3.5 3.5 0.1" {meets["floor"]} rgba="0.85 0.85 0.85 1"/>
-    {_point(meets) if point else _car(meets, engine)}
+    {_point(meets) if point else _car(world, meets, engine)}
     {"".join(_box("vase", i, VASE_HEIGHT, 4, "0 1 1 1", meets, engine) for i in range(world.vases))}
     {"".join(_box("gremlin", i, BOX_HALF_SIZE, 5, "0.5 0 1 1", meets) for i in range(world.gremlins))}
     {"".join(_gremlin_target(i) for i in range(world.gremlins))}
@@ -182,7 +182,7 @@ _BALL_SENSORS = """
 <ballquat name="ballquat_rear" joint="rear"/>"""
 
 
-def _car(meets: _Collisions, engine: EngineName) -> str:
+def _car(world: World, meets: _Collisions, engine: EngineName) -> str:
     chassis = meets["robot"]
     return f"""
 <body name="agent" pos="0 0 {SPAWN_HEIGHT}">
@@ -193,8 +193,8 @@ def _car(meets: _Collisions, engine: EngineName) -> str:
   <geom name="front_bumper" type="box" size="0.05 0.01 0.05" pos="0 -0.165 0" {chassis} rgba="{BLUE}"/>
   <geom name="front_connector" type="box" size="0.05 0.03 0.01" pos="0 -0.13 0.04" {chassis} rgba="{BLUE}"/>
   <site name="agent" rgba="0 0 0 0"/>
-  {_wheel("left", -1, meets, engine)}
-  {_wheel("right", 1, meets, engine)}
+  {_wheel("left", -1, world, meets, engine)}
+  {_wheel("right", 1, world, meets, engine)}
   <body name="rear" pos="0 -0.1 -0.05">
     <joint name="rear" type="ball"/>
     <geom name="rear" type="sphere" size="0.05" {meets["rear"]} rgba="{RED}"/>
@@ -202,16 +202,22 @@ def _car(meets: _Collisions, engine: EngineName) -> str:
 </body>"""
 
 
-def _wheel(name: str, side: int, meets: _Collisions, engine: EngineName) -> str:
-    # The stand-in is flush with the wheel's outer face, where a wheel meets a box; its inner half is hidden in the
-    # chassis. Massless: the cylinder keeps the inertia.
-    stand_in = f"""<geom name="{name}_stand_in" type="sphere" size="0.05" pos="{side * 0.005} 0 0" mass="0"
-        {meets["wheel_stand_in"]} rgba="0 0 0 0"/>"""
+_ALONG_X = 'quat="0.7071067811865476 0 -0.7071067811865476 0"'
+
+
+def _wheel(name: str, side: int, world: World, meets: _Collisions, engine: EngineName) -> str:
+    # A vase meets a wheel from the side: a sphere flush with the wheel's outer face, its inner half hidden in the
+    # chassis. A hovering gremlin meets it from above: a capsule with the wheel's upper edge, whose caps stick out
+    # lower down only. Both massless: the cylinder keeps the inertia.
+    shape = f'type="capsule" size="0.05 0.025" pos="{side * 0.03} 0 0" {_ALONG_X}'
+    if not world.gremlins:
+        shape = f'type="sphere" size="0.05" pos="{side * 0.005} 0 0"'
+    stand_in = f'<geom name="{name}_stand_in" {shape} mass="0" {meets["wheel_stand_in"]} rgba="0 0 0 0"/>'
     return f"""
 <body name="{name}" pos="{side * 0.1} 0.1 -0.05">
   <joint name="{name}" type="hinge" axis="1 0 0"/>
   <geom name="{name}" type="cylinder" size="0.05 0.025" pos="{side * 0.03} 0 0"
-        quat="0.7071067811865476 0 -0.7071067811865476 0" {meets["wheel"]} rgba="{RED}"/>
+        {_ALONG_X} {meets["wheel"]} rgba="{RED}"/>
   {stand_in if engine == "mjx" else ""}
 </body>"""
 
