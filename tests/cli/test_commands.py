@@ -11,7 +11,7 @@ from tailsafe.cli import app, main
 
 ROOT = Path(__file__).parents[2]
 TWO_ROADS = str(ROOT / "examples" / "two_roads.json")
-COMMANDS = ["spectrum", "risk", "tabular", "bench"]
+COMMANDS = ["spectrum", "risk", "tabular", "bench", "tasks", "check-env"]
 
 
 @pytest.fixture
@@ -43,7 +43,8 @@ def test_version(run):
 
 
 def test_every_command_has_help(run):
-    assert sorted(c.callback.__name__ for c in app.registered_commands) == sorted(COMMANDS)
+    names = [c.name or c.callback.__name__.replace("_", "-") for c in app.registered_commands]
+    assert sorted(names) == sorted(COMMANDS)
     for command in [[], *([c] for c in COMMANDS)]:
         code, out, err = run(*command, "--help")
         assert code == 0
