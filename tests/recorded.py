@@ -157,6 +157,7 @@ def task_state(recording: Recording, when: str, origin: np.ndarray | None = None
             vase=at(layout["vases"][:, 0]),
             vase_yaw=jnp.asarray(layout["vases_yaw"][:, 0], float),
             goal=at(arrays[f"{when}_goal_pos"]),
+            goals=jnp.zeros(recording.steps, jnp.int32),
             **common,
         )
     return ButtonState(
@@ -164,6 +165,7 @@ def task_state(recording: Recording, when: str, origin: np.ndarray | None = None
         gremlins=at(layout["gremlins"]),
         gremlin_yaws=jnp.asarray(layout["gremlins_yaw"], float),
         designated=jnp.asarray(arrays[f"{when}_goal_button"], jnp.int32),
+        presses=jnp.zeros(recording.steps, jnp.int32),
         timer=jnp.asarray(arrays[f"{when}_button_timer"], jnp.int32),
         **common,
     )

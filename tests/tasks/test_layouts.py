@@ -106,7 +106,7 @@ def test_designated_buttons_are_uniform() -> None:
 def test_a_goal_without_room_is_not_found() -> None:
     """Others on a fine grid leave no room: ten thousand tries, then the task is told."""
     grid = jnp.stack(jnp.meshgrid(*[jnp.linspace(-1.2, 1.2, 9)] * 2), -1).reshape(-1, 2)
-    _, found = draw_goal(jax.random.key(0), 0.305, grid, (0.18,) * len(grid))
+    _, found = draw_goal(jax.random.key(0), jnp.int32(0), 0.305, grid, (0.18,) * len(grid))
     assert not bool(found)
 
 

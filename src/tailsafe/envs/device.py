@@ -148,6 +148,11 @@ class DeviceRunner:
         return self.episode
 
     @property
+    def observation(self) -> Float[Array, "N O"]:
+        """What the robots see now."""
+        return self.state.episode.observation
+
+    @property
     def episode(self) -> Episode:
         """The running episodes: every leaf has a leading axis N."""
         return self.state.episode

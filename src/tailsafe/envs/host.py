@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpy.typing import NDArray
 
 from tailsafe.envs.episodes import Episode, Step, begin, conclude, environment_keys
+from tailsafe.envs.packing import Packed, Packing
 from tailsafe.physics.mujoco_engine import MujocoEngine
 from tailsafe.tasks.base import PhysicsState, Readings, Task
 
@@ -28,34 +29,30 @@ def float64_on_host() -> Iterator[None]:
 class HostBatch:
     """`num_envs` environments on engine `mujoco`.
 
-    One control step is one native call and one jitted call. Lanes whose episode ended begin anew in a second jitted
-    call, made only when there are any.
+    One control step is one native call and one jitted call on packed states. Lanes whose episode ended begin anew in
+    another jitted call, made only when there are any.
     """
 
     def __init__(self, task: Task[Any], num_envs: int, threads: int | None = None) -> None:
         self.task = task
         self.num_envs = num_envs
         self.engine = MujocoEngine(task, num_envs, threads)
-        self._controls = jax.jit(jax.vmap(task.controls))
-        self._begin = jax.jit(partial(_begin, task))
-        self._finish = jax.jit(partial(_finish, task))
-        self._renew = jax.jit(partial(_renew, task))
-        self._prepare = jax.jit(jax.vmap(partial(_prepare, task)))
+        with float64_on_host():
+            self._programs = _Programs(task)
 
     def reset(self, seed: int) -> Episode:
         """Begin the first episode of every environment."""
         with float64_on_host():
-            self.episode = self._begin(environment_keys(seed, self.num_envs))
+            self._take(self._programs.begin(environment_keys(seed, self.num_envs)))
         return self.episode
 
     def step(self, actions: Float[NDArray[np.float64], "N A"], *, renew: bool = True) -> Step:
         """One control step everywhere, and the next episode where one ended (unless not `renew`)."""
         with float64_on_host():
-            controls = self._controls(self._episode.task, actions)
-            state, sensors, touches = self.engine.step(self._state, np.asarray(controls))
-            step: Step
-            episode, step, prepared = self._finish(self._episode, state, sensors, touches)
-            self._load(episode, prepared)
+            controls = self._programs.controls(self._packed, actions)
+            measured = self.engine.step(self._state, np.asarray(controls))
+            self._take(self._programs.finish(self._packed, *measured))
+            step: Step = self._part("step")
         if renew and (done := np.asarray(step.done)).any():
             self.renew(done)
         return step
@@ -63,8 +60,13 @@ class HostBatch:
     def renew(self, done: Bool[NDArray[np.bool_], " N"]) -> Episode:
         """Begin the next episode where `done`."""
         with float64_on_host():
-            self.episode = self._renew(self._episode, done)
+            self._take(self._programs.renew(self._packed, done))
         return self.episode
+
+    @property
+    def observation(self) -> Float[NDArray[np.float64], "N O"]:
+        """What the robots see now."""
+        return np.asarray(self._part("observation"))
 
     @property
     def rows(self) -> Float[NDArray[np.float64], "N S"]:
@@ -74,22 +76,76 @@ class HostBatch:
     @property
     def episode(self) -> Episode:
         """The running episodes: every leaf has a leading axis N."""
-        return self._episode
+        with float64_on_host():
+            episode: Episode = self._programs.packing.unpack(self._packed, "episode")
+        return episode
 
     @episode.setter
     def episode(self, episode: Episode) -> None:
         with float64_on_host():
-            self._load(episode, self._prepare(episode))
+            self._take(self._programs.load(episode))
 
     def close(self) -> None:
         """Stop the engine's threads."""
         self.engine.close()
 
-    def _load(self, episode: Episode, prepared: tuple[Array, Array]) -> None:
-        state, mocap = prepared
-        self._episode = episode
-        self._state = np.asarray(state)
-        self.engine.set_mocap(np.asarray(mocap))
+    def _take(self, packed: Packed) -> None:
+        """Make these the running episodes, and hand the engine what it needs for the next step."""
+        self._packed = packed
+        self._seen: Any = jax.tree.map(np.asarray, packed)
+        self._state = np.ascontiguousarray(self._part("state"))
+        self.engine.set_mocap(self._part("mocap"))
+
+    def _part(self, name: str) -> Any:
+        return self._programs.packing.unpack(self._seen, name)
+
+
+class _Programs:
+    """The jitted functions of a task on the host, from packed batches to packed batches.
+
+    A packed batch holds the episodes, the step that led there, and what the next native call needs.
+    """
+
+    def __init__(self, task: Task[Any]) -> None:
+        self._task = task
+        key = jax.eval_shape(jax.random.key, 0)
+        episode = jax.eval_shape(lambda key: begin(task, key, jnp.int32(0)), key)
+        readings = jax.eval_shape(task.spawn_readings)
+        _, self._step = jax.eval_shape(partial(conclude, task), episode, episode.physics, readings)
+        state, mocap = jax.eval_shape(partial(_prepare, task), episode)
+        self.packing = Packing(
+            episode=episode, step=self._step, state=state, mocap=mocap, observation=episode.observation
+        )
+        self.controls = jax.jit(lambda packed, actions: jax.vmap(task.controls)(self._episode(packed).task, actions))
+        self.begin = jax.jit(lambda keys: self._pack(_begin(task, keys)))
+        self.renew = jax.jit(lambda packed, done: self._pack(_renew(task, self._episode(packed), done)))
+        self.load = jax.jit(self._pack)
+        self.finish = jax.jit(self._finish)
+
+    def _episode(self, packed: Packed) -> Any:
+        return self.packing.unpack(packed, "episode")
+
+    def _pack(self, episode: Episode, step: Step | None = None) -> Packed:
+        size = episode.steps.shape[0]
+        if step is None:
+            step = jax.tree.map(lambda leaf: jnp.zeros((size, *leaf.shape), leaf.dtype), self._step)
+        state, mocap = jax.vmap(partial(_prepare, self._task))(episode)
+        return self.packing.pack(episode=episode, step=step, state=state, mocap=mocap, observation=episode.observation)
+
+    def _finish(
+        self,
+        packed: Packed,
+        state: Float[Array, "N S"],
+        sensors: Float[Array, "N R"],
+        touches: Bool[Array, "N K"],
+    ) -> Packed:
+        def finish_one(old: Episode, row: Array, sensors: Array, touches: Array) -> tuple[Episode, Step]:
+            nq = old.physics.qpos.shape[0]
+            physics = PhysicsState(time=row[0], qpos=row[1 : 1 + nq], qvel=row[1 + nq :])
+            return conclude(self._task, old, physics, Readings(sensors, touches))
+
+        episode, step = jax.vmap(finish_one)(self._episode(packed), state, sensors, touches)
+        return self._pack(episode, step)
 
 
 def _begin(task: Task[Any], keys: PRNGKeyArray) -> Any:
@@ -103,22 +159,6 @@ def _renew(task: Task[Any], episode: Episode, done: Bool[Array, " N"]) -> Any:
         return jax.lax.cond(ended, lambda: begin(task, old.key, old.episode + 1), lambda: old)
 
     return jax.lax.map(renew_one, (episode, done))
-
-
-def _finish(
-    task: Task[Any],
-    episode: Episode,
-    state: Float[Array, "N S"],
-    sensors: Float[Array, "N R"],
-    touches: Bool[Array, "N K"],
-) -> tuple[Episode, Step, tuple[Array, Array]]:
-    def finish_one(old: Episode, row: Array, sensors: Array, touches: Array) -> tuple[Episode, Step, Any]:
-        nq = old.physics.qpos.shape[0]
-        physics = PhysicsState(time=row[0], qpos=row[1 : 1 + nq], qvel=row[1 + nq :])
-        new, step = conclude(task, old, physics, Readings(sensors, touches))
-        return new, step, _prepare(task, new)
-
-    return jax.vmap(finish_one)(episode, state, sensors, touches)
 
 
 def _prepare(task: Task[Any], episode: Episode) -> tuple[Float[Array, " S"], Float[Array, "T M7"]]:

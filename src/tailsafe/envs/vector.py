@@ -33,6 +33,9 @@ class Batch(Protocol):
     num_envs: int
     episode: Episode
 
+    @property
+    def observation(self) -> Any: ...
+
     def reset(self, seed: int) -> Episode: ...
     def step(self, actions: Float[NDArray[np.float64], "N A"], *, renew: bool = True) -> Step: ...
     def renew(self, done: Bool[NDArray[np.bool_], " N"]) -> Episode: ...
@@ -78,7 +81,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         elif self._started:
             self.batch.renew(np.ones(self.num_envs, bool))
         self._started = True
-        return np.asarray(self.batch.episode.observation), {}
+        return np.asarray(self.batch.observation), {}
 
     def step(self, actions: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """One control step in every environment; `actions` is (N, A)."""
@@ -91,7 +94,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             self.counts["unstable"] += int(info["unstable"].sum())
             info["final_obs"], info["_final_obs"] = np.asarray(step.observation), done
         return (
-            np.asarray(self.batch.episode.observation),
+            np.asarray(self.batch.observation),
             np.asarray(step.reward),
             np.asarray(step.terminated),
             np.asarray(step.truncated),

@@ -134,11 +134,11 @@ def navigation_mjcf(world: World, engine: EngineName, *, all_sensors: bool = Fal
 def _mjx_limits(world: World) -> str:
     """How many nearest pairs of each two shapes MJX looks at closely, and how many deepest contacts it keeps.
 
-    A robot meets one object at a time, seldom two; the worlds with one vase need no limit.
+    A robot meets one object at a time, seldom two (the car with several of its boxes); one vase needs no limit.
     """
     if not world.gremlins:
         return ""
-    pairs, contacts = (2, 6) if world.robot == "point" else (5, 12)
+    pairs, contacts = (2, 6) if world.robot == "point" else (10, 20)
     return f"""<custom>
     <numeric name="max_geom_pairs" data="{pairs}"/>
     <numeric name="max_contact_points" data="{contacts}"/>

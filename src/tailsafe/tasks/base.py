@@ -123,7 +123,7 @@ class Task(Protocol[State]):
     def scenery(self) -> str:
         """MJCF of what only the eye sees: one static body per name that `scenery_positions` places."""
 
-    def scenery_positions(self, state: State) -> dict[str, Float[Array, 3]]:
+    def scenery_positions(self, state: State) -> dict[str, Float[Array, " 3"]]:
         """Where the scenery stands [m]."""
 
     def try_reset(self, key: PRNGKeyArray) -> tuple[State, Bool[Array, ""]]:

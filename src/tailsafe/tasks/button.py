@@ -22,7 +22,7 @@ from tailsafe.tasks.navigation import (
     lidar_parts,
     planar_distance,
 )
-from tailsafe.tasks.placement import place, uniform
+from tailsafe.tasks.placement import draw_index, place, uniform
 from tailsafe.tasks.robots import Robot
 from tailsafe.tasks.rotations import yaw_quaternion
 
@@ -49,17 +49,19 @@ _KEEPOUTS = (
 class ButtonState:
     """Layout and bookkeeping of one episode: positions on the floor [m], headings [rad].
 
-    designated: index of the button to press; timer: control steps during which wrong buttons are free and the
-    buttons' lidar is blank; distance: from the robot to the designated button after the last step.
+    designated: index of the button to press; presses: how often the right one was pressed; timer: control steps
+    during which wrong buttons are free and the buttons' lidar is blank; distance: from the robot to the designated
+    button after the last step.
     """
 
-    robot: Float[Array, 2]
+    robot: Float[Array, " 2"]
     robot_yaw: Scalar
     buttons: Float[Array, "4 2"]
     hazards: Float[Array, "4 2"]
     gremlins: Float[Array, "4 2"]
-    gremlin_yaws: Float[Array, 4]
+    gremlin_yaws: Float[Array, " 4"]
     designated: Int[Array, ""]
+    presses: Int[Array, ""]
     timer: Int[Array, ""]
     distance: Scalar
     key: PRNGKeyArray
@@ -84,18 +86,18 @@ class ButtonTask(NavigationTask):
     def scenery(self) -> str:
         return hazards_mjcf(HAZARDS) + disc_mjcf("goal", 0.2, 0.1, "0 1 0 0.1")
 
-    def scenery_positions(self, state: ButtonState) -> dict[str, Float[Array, 3]]:
+    def scenery_positions(self, state: ButtonState) -> dict[str, Float[Array, " 3"]]:
         marker = jnp.append(state.buttons[state.designated], 0.11)
         return {"goal": marker, **hazard_positions(state.hazards)}
 
     def try_reset(self, key: PRNGKeyArray) -> tuple[ButtonState, Bool[Array, ""]]:
-        place_key, yaw_key, button_key, later = jax.random.split(key, 4)
+        place_key, yaw_key, button_key = jax.random.split(key, 3)
         positions, placed = place(place_key, _KEEPOUTS)
         yaws = uniform(yaw_key, (1 + GREMLINS,), 0.0, 2 * jnp.pi)
         robot = positions[0]
         buttons = positions[1 : 1 + BUTTONS]
         hazards = positions[2 + BUTTONS : 2 + BUTTONS + HAZARDS]
-        designated = _draw_button(button_key)
+        designated = draw_index(button_key, jnp.int32(0), BUTTONS)
         state = ButtonState(
             robot=robot,
             robot_yaw=yaws[0],
@@ -104,9 +106,10 @@ class ButtonTask(NavigationTask):
             gremlins=positions[-GREMLINS:],
             gremlin_yaws=yaws[1:],
             designated=designated,
+            presses=jnp.int32(0),
             timer=jnp.int32(0),
             distance=planar_distance(robot, buttons[designated]),
-            key=later,
+            key=button_key,
         )
         return state, placed
 
@@ -132,14 +135,15 @@ class ButtonTask(NavigationTask):
         wrong = pressed & (jnp.arange(BUTTONS) != state.designated)
         distance = planar_distance(robot, state.buttons[state.designated])
         success = pressed[state.designated]
-        draw_key, later = jax.random.split(state.key)
-        designated = jnp.where(success, _draw_button(draw_key), state.designated)
+        presses = state.presses + success
+        drawn = draw_index(state.key, presses, BUTTONS, needed=success)
+        designated = jnp.where(success, drawn, state.designated)
         after = replace(
             state,
             designated=designated,
             timer=jnp.where(success, TIMER_STEPS, jnp.maximum(0, state.timer - 1)).astype(state.timer.dtype),
             distance=planar_distance(robot, state.buttons[designated]),
-            key=later,
+            presses=presses,
         )
         outcome = judge(
             progress=state.distance - distance,
@@ -154,24 +158,21 @@ class ButtonTask(NavigationTask):
         return after, outcome
 
     def observe(self, state: ButtonState, physics: PhysicsState, readings: Readings) -> Float[Array, " O"]:
-        felt, (buttons, *others) = self._sense(
+        felt, lidars = self._sense(
             physics,
             readings,
             state.buttons,
             state.buttons[state.designated][None],
             state.hazards,
-            self.boxes(physics, GREMLINS),
+            self.boxes(physics, GREMLINS)[:, :2],
         )
-        return jnp.concatenate([felt, jnp.where(state.timer == 0, buttons, 0.0), *others])
+        shown = lidars.at[0].multiply(state.timer == 0)
+        return jnp.concatenate([felt, shown.reshape(-1)])
 
 
 def button_task(robot: Robot) -> ButtonTask:
     """The button task of a robot."""
     return ButtonTask(robot=robot, world=World(robot.name, gremlins=GREMLINS, buttons=BUTTONS))
-
-
-def _draw_button(key: PRNGKeyArray) -> Int[Array, ""]:
-    return jax.random.randint(key, (), 0, BUTTONS, jnp.int32)
 
 
 def _at_height(points: Float[Array, "K 2"], height: float) -> Float[Array, "K 3"]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from tailsafe.physics.mjcf import VASE_HEIGHT, World
 from tailsafe.tasks.base import Mocap, Outcome, PhysicsState, Readings, Scalar
@@ -39,15 +39,16 @@ _OTHERS_KEEPOUT = (ROBOT_KEEPOUT, *(HAZARD_KEEPOUT,) * HAZARDS, VASE_KEEPOUT)
 class GoalState:
     """Layout and bookkeeping of one episode: positions on the floor [m], headings [rad].
 
-    `distance` is the robot's distance to the current goal after the last step.
+    goals: how many have been reached; distance: from the robot to the current goal after the last step.
     """
 
-    robot: Float[Array, 2]
+    robot: Float[Array, " 2"]
     robot_yaw: Scalar
     hazards: Float[Array, "8 2"]
-    vase: Float[Array, 2]
+    vase: Float[Array, " 2"]
     vase_yaw: Scalar
-    goal: Float[Array, 2]
+    goal: Float[Array, " 2"]
+    goals: Int[Array, ""]
     distance: Scalar
     key: PRNGKeyArray
 
@@ -71,16 +72,17 @@ class GoalTask(NavigationTask):
     def scenery(self) -> str:
         return hazards_mjcf(HAZARDS) + disc_mjcf("goal", GOAL_RADIUS, 0.15, "0 1 0 0.25")
 
-    def scenery_positions(self, state: GoalState) -> dict[str, Float[Array, 3]]:
+    def scenery_positions(self, state: GoalState) -> dict[str, Float[Array, " 3"]]:
         return {"goal": jnp.append(state.goal, 0.16), **hazard_positions(state.hazards)}
 
     def try_reset(self, key: PRNGKeyArray) -> tuple[GoalState, Bool[Array, ""]]:
-        place_key, yaw_key, goal_key, later = jax.random.split(key, 4)
+        place_key, yaw_key, goal_key = jax.random.split(key, 3)
         positions, placed = place(place_key, _KEEPOUTS)
         yaws = uniform(yaw_key, (2,), 0.0, 2 * jnp.pi)
         robot, hazards, vase = positions[0], positions[2:-1], positions[-1]
         # The goal only reserved room so far; it is drawn again, like every later one.
-        goal, found = draw_goal(goal_key, GOAL_KEEPOUT, _others(robot, hazards, vase), _OTHERS_KEEPOUT)
+        others = _others(robot, hazards, vase)
+        goal, found = draw_goal(goal_key, jnp.int32(0), GOAL_KEEPOUT, others, _OTHERS_KEEPOUT)
         state = GoalState(
             robot=robot,
             robot_yaw=yaws[0],
@@ -88,8 +90,9 @@ class GoalTask(NavigationTask):
             vase=vase,
             vase_yaw=yaws[1],
             goal=goal,
+            goals=jnp.int32(0),
             distance=planar_distance(robot, goal),
-            key=later,
+            key=goal_key,
         )
         return state, placed & found
 
@@ -105,12 +108,11 @@ class GoalTask(NavigationTask):
         distance = planar_distance(robot, state.goal)
         success = distance <= GOAL_RADIUS
         vase = self.boxes(physics, 1)[0, :2]
-        draw_key, later = jax.random.split(state.key)
-        drawn, found = draw_goal(
-            draw_key, GOAL_KEEPOUT, _others(robot, state.hazards, vase), _OTHERS_KEEPOUT, needed=success
-        )
+        goals = state.goals + success
+        others = _others(robot, state.hazards, vase)
+        drawn, found = draw_goal(state.key, goals, GOAL_KEEPOUT, others, _OTHERS_KEEPOUT, needed=success)
         goal = jnp.where(success & found, drawn, state.goal)
-        after = replace(state, goal=goal, distance=planar_distance(robot, goal), key=later)
+        after = replace(state, goal=goal, goals=goals, distance=planar_distance(robot, goal))
         outcome = judge(
             progress=state.distance - distance,
             success=success,
@@ -120,8 +122,9 @@ class GoalTask(NavigationTask):
         return after, outcome
 
     def observe(self, state: GoalState, physics: PhysicsState, readings: Readings) -> Float[Array, " O"]:
-        felt, lidars = self._sense(physics, readings, state.goal[None], state.hazards, self.boxes(physics, 1))
-        return jnp.concatenate([felt, *lidars])
+        vase = self.boxes(physics, 1)[:, :2]
+        felt, lidars = self._sense(physics, readings, state.goal[None], state.hazards, vase)
+        return jnp.concatenate([felt, lidars.reshape(-1)])
 
 
 def goal_task(robot: Robot) -> GoalTask:
@@ -129,5 +132,5 @@ def goal_task(robot: Robot) -> GoalTask:
     return GoalTask(robot=robot, world=World(robot.name, vases=1))
 
 
-def _others(robot: Float[Array, 2], hazards: Float[Array, "8 2"], vase: Float[Array, 2]) -> Float[Array, "10 2"]:
+def _others(robot: Float[Array, " 2"], hazards: Float[Array, "8 2"], vase: Float[Array, " 2"]) -> Float[Array, "10 2"]:
     return jnp.concatenate([robot[None], hazards, vase[None]])

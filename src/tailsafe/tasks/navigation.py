@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from tailsafe.physics.mjcf import EngineName, World, navigation_mjcf
 from tailsafe.tasks.base import CostLimit, Outcome, PhysicsState, Readings
-from tailsafe.tasks.lidar import BINS, pseudo_lidar
+from tailsafe.tasks.lidar import BINS, pseudo_lidars
 from tailsafe.tasks.robots import Robot
 
 HAZARD_RADIUS = 0.2
@@ -58,34 +58,30 @@ class NavigationTask:
             touches=jnp.zeros(len(self.touchable), bool),
         )
 
-    def controls(self, state: Any, action: Float[Array, 2]) -> Float[Array, 2]:
+    def controls(self, state: Any, action: Float[Array, " 2"]) -> Float[Array, " 2"]:
         return jnp.clip(action, -1.0, 1.0)
 
-    def robot_position(self, physics: PhysicsState) -> Float[Array, 2]:
+    def robot_position(self, physics: PhysicsState) -> Float[Array, " 2"]:
         """Robot origin on the plane [m]."""
         return self.robot.pose(physics.qpos)[0][:2]
 
     def boxes(self, physics: PhysicsState, count: int) -> Float[Array, "K 3"]:
-        """Centres of the free boxes [m], which follow the robot in qpos."""
+        """Centres of the free boxes [m], whose joints follow the robot's in qpos."""
         poses = physics.qpos[self.robot.nq : self.robot.nq + count * BOX_QPOS]
         return poses.reshape(count, BOX_QPOS)[:, :3]
 
-    def _start(self, robot: Float[Array, 2], yaw: Float[Array, ""], boxes: Float[Array, "K 7"]) -> PhysicsState:
+    def _start(self, robot: Float[Array, " 2"], yaw: Float[Array, ""], boxes: Float[Array, "K 7"]) -> PhysicsState:
         qvel = jnp.zeros(self.robot.nv + boxes.shape[0] * BOX_QVEL, float)
         qpos = jnp.concatenate([self.robot.rest(robot, yaw), boxes.reshape(-1)])
         return PhysicsState(time=jnp.zeros((), float), qpos=qpos, qvel=qvel)
 
     def _sense(
-        self, physics: PhysicsState, readings: Readings, *seen: Float[Array, "K n"]
-    ) -> tuple[Float[Array, " S"], list[Float[Array, 16]]]:
-        """Body sensors, and one pseudo-lidar per group of object centres (2 or 3 coordinates)."""
+        self, physics: PhysicsState, readings: Readings, *seen: Float[Array, "_ 2"]
+    ) -> tuple[Float[Array, " S"], Float[Array, "G 16"]]:
+        """Body sensors, and one pseudo-lidar per group of object centres."""
         position, rotation = self.robot.pose(physics.qpos)
         felt = self.robot.feel(physics.qpos, physics.qvel, readings.sensors)
-        lidars = [
-            pseudo_lidar(position, rotation, jnp.zeros((len(centres), 3), position.dtype).at[:, :2].set(centres[:, :2]))
-            for centres in seen
-        ]
-        return felt, lidars
+        return felt, pseudo_lidars(position, rotation, seen)
 
 
 def lidar_parts(*names: str) -> tuple[tuple[str, int], ...]:
@@ -106,17 +102,17 @@ def hazards_mjcf(count: int) -> str:
     return "".join(disc_mjcf(f"hazard{i}", HAZARD_RADIUS, 0.01, "0 0 1 0.25") for i in range(count))
 
 
-def hazard_positions(hazards: Float[Array, "K 2"]) -> dict[str, Float[Array, 3]]:
+def hazard_positions(hazards: Float[Array, "K 2"]) -> dict[str, Float[Array, " 3"]]:
     """Where the render model shows them [m]."""
     return {f"hazard{i}": jnp.append(centre, 0.02) for i, centre in enumerate(hazards)}
 
 
-def planar_distance(a: Float[Array, 2], b: Float[Array, 2]) -> Float[Array, ""]:
+def planar_distance(a: Float[Array, " 2"], b: Float[Array, " 2"]) -> Float[Array, ""]:
     """Distance on the floor [m]."""
     return jnp.sqrt(jnp.sum((a - b) ** 2))
 
 
-def in_hazard(robot: Float[Array, 2], hazards: Float[Array, "K 2"]) -> Bool[Array, ""]:
+def in_hazard(robot: Float[Array, " 2"], hazards: Float[Array, "K 2"]) -> Bool[Array, ""]:
     """Whether the robot's origin is inside a hazard. On the rim (distance exactly 0.2) it is not."""
     offset = hazards - robot
     return jnp.any(jnp.sqrt(jnp.sum(offset * offset, axis=1)) < HAZARD_RADIUS)

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 EXTENT = 1.5
 TRIES_PER_OBJECT = 100
@@ -52,11 +52,18 @@ def place(key: PRNGKeyArray, keepouts: tuple[float, ...]) -> tuple[Points, Bool[
 
 
 def draw_goal(
-    key: PRNGKeyArray, keepout: float, others: Points, others_keepout: tuple[float, ...], needed: Any = True
-) -> tuple[Float[Array, 2], Bool[Array, ""]]:
-    """A goal position that keeps its distance from `others`, and whether 10,000 tries found one.
+    key: PRNGKeyArray,
+    number: Int[Array, ""],
+    keepout: float,
+    others: Points,
+    others_keepout: tuple[float, ...],
+    needed: Any = True,
+) -> tuple[Float[Array, " 2"], Bool[Array, ""]]:
+    """Goal number `number` of an episode with `key`: a position that keeps its distance from `others`.
 
-    Without `needed` nothing is drawn (the position is 0): the caller keeps the goal it has.
+    Returns:
+      the position [m], and whether 10,000 tries found one. Without `needed` nothing is drawn, not even random numbers:
+      most control steps need none, and hashing them would be a good part of the task's work.
     """
     half = EXTENT - keepout
     distance = jnp.asarray(np.asarray(others_keepout) + keepout, float)
@@ -68,13 +75,24 @@ def draw_goal(
 
     def draw(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         _, _, attempt = carry
-        tries = uniform(jax.random.fold_in(key, attempt), (_GOAL_TRIES_AT_ONCE, 2), -half, half)
+        round_key = jax.random.fold_in(jax.random.fold_in(key, number), attempt)
+        tries = uniform(round_key, (_GOAL_TRIES_AT_ONCE, 2), -half, half)
         clear = jnp.all(_clear(tries, others, distance), axis=1)
         first = jnp.argmax(clear)
         return tries[first], clear[first], attempt + 1
 
     goal, found, _ = jax.lax.while_loop(unfinished, draw, (jnp.zeros(2, float), jnp.bool_(False), jnp.int32(0)))
     return goal, found
+
+
+def draw_index(key: PRNGKeyArray, number: Int[Array, ""], count: int, needed: Any = True) -> Any:
+    """Draw number `number` of an episode with `key`: an index below `count`; 0 without `needed` (see `draw_goal`)."""
+
+    def draw(_: Any) -> tuple[Any, Any]:
+        return jnp.bool_(True), jax.random.randint(jax.random.fold_in(key, number), (), 0, count, jnp.int32)
+
+    _, index = jax.lax.while_loop(lambda carry: needed & ~carry[0], draw, (jnp.bool_(False), jnp.int32(0)))
+    return index
 
 
 def _clear(tries: Float[Array, "T 2"], others: Points, distance: Float[Array, " K"]) -> Bool[Array, "T K"]:

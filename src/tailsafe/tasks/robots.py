@@ -13,7 +13,7 @@ from tailsafe.tasks.rotations import quaternion_matrix, yaw_matrix, yaw_quaterni
 
 MAGNETIC_FIELD = (0.0, -0.5, 0.0)
 
-Vector = Float[Array, "3"]
+Vector = Float[Array, " 3"]
 Matrix = Float[Array, "3 3"]
 
 
@@ -37,7 +37,7 @@ class Robot(Protocol):
     def spawn_accelerometer(self) -> tuple[float, float, float]:
         """What the accelerometer reads at rest at the start of an episode, in the robot frame [m/s^2]."""
 
-    def rest(self, position: Float[Array, 2], yaw: Float[Array, ""]) -> Float[Array, " nq"]:
+    def rest(self, position: Float[Array, " 2"], yaw: Float[Array, ""]) -> Float[Array, " nq"]:
         """Joint positions of a robot placed at `position` [m] with heading `yaw` [rad]."""
 
     def pose(self, qpos: Float[Array, " n"]) -> tuple[Vector, Matrix]:
@@ -60,13 +60,13 @@ class Point:
     sensor_parts: tuple[tuple[str, int], ...] = _COMMON_PARTS
     spawn_accelerometer: tuple[float, float, float] = (0.0, 0.0, 9.81)
 
-    def rest(self, position: Float[Array, 2], yaw: Float[Array, ""]) -> Float[Array, 3]:
+    def rest(self, position: Float[Array, " 2"], yaw: Float[Array, ""]) -> Float[Array, " 3"]:
         return jnp.append(position, yaw)
 
     def pose(self, qpos: Float[Array, " n"]) -> tuple[Vector, Matrix]:
         return jnp.append(qpos[:2], SPAWN_HEIGHT), yaw_matrix(qpos[2])
 
-    def feel(self, qpos: Float[Array, " n"], qvel: Float[Array, " m"], accelerometer: Vector) -> Float[Array, 12]:
+    def feel(self, qpos: Float[Array, " n"], qvel: Float[Array, " m"], accelerometer: Vector) -> Float[Array, " 12"]:
         _, rotation = self.pose(qpos)
         velocity = jnp.append(qvel[:2], 0.0) @ rotation
         gyro = jnp.zeros(3, qvel.dtype).at[2].set(qvel[2])
@@ -85,7 +85,7 @@ class Car:
     # resets fourteen read this value and six that of a car resting on two wheels.
     spawn_accelerometer: tuple[float, float, float] = (0.0, -0.0133941127, 9.52894317)
 
-    def rest(self, position: Float[Array, 2], yaw: Float[Array, ""]) -> Float[Array, 13]:
+    def rest(self, position: Float[Array, " 2"], yaw: Float[Array, ""]) -> Float[Array, " 13"]:
         upright = jnp.asarray([1.0, 0.0, 0.0, 0.0], position.dtype)
         return jnp.concatenate(
             [position, jnp.full(1, SPAWN_HEIGHT, position.dtype), yaw_quaternion(yaw), jnp.zeros(2), upright]
@@ -94,7 +94,7 @@ class Car:
     def pose(self, qpos: Float[Array, " n"]) -> tuple[Vector, Matrix]:
         return qpos[:3], quaternion_matrix(qpos[3:7])
 
-    def feel(self, qpos: Float[Array, " n"], qvel: Float[Array, " m"], accelerometer: Vector) -> Float[Array, 24]:
+    def feel(self, qpos: Float[Array, " n"], qvel: Float[Array, " m"], accelerometer: Vector) -> Float[Array, " 24"]:
         _, rotation = self.pose(qpos)
         ball = quaternion_matrix(qpos[9:13]).reshape(9)
         velocity = qvel[:3] @ rotation

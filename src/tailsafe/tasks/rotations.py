@@ -18,7 +18,7 @@ def yaw_matrix(yaw: Float[Array, ""]) -> Float[Array, "3 3"]:
     return jnp.stack([jnp.stack([c, -s, zero]), jnp.stack([s, c, zero]), jnp.stack([zero, zero, jnp.ones_like(yaw)])])
 
 
-def quaternion_matrix(quaternion: Float[Array, 4]) -> Float[Array, "3 3"]:
+def quaternion_matrix(quaternion: Float[Array, " 4"]) -> Float[Array, "3 3"]:
     """Rotation matrix of a quaternion, which need not be normalised."""
     w, x, y, z = quaternion / jnp.linalg.norm(quaternion)
     return jnp.stack(
