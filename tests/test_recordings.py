@@ -215,6 +215,7 @@ def test_mujoco_steps_like_the_original(name: str, report: Any) -> None:
         check_step(recording, after, readings, factor=1, report=partial(report, name, "mujoco"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_mjx_steps_like_the_original(name: str, report: Any) -> None:
     recording = load(name)

@@ -9,7 +9,6 @@ mkdir -p wheels
   --python-version 3.12 --implementation cp --abi cp312 --abi abi3 --abi none \
   --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 \
   --platform manylinux2014_x86_64 --platform any \
-  mujoco==4.0.0 mujoco-core==4.0.0 mujoco-mjx==3.17.0 gymnasium trimesh etils farama-notifications cloudpickle absl-py jaxtyping \
-  wadler-lindig typer rich click shellingham annotated-doc markdown-it-py mdurl pygments typing-extensions \
+  mujoco==4.0.0 mujoco-core==4.0.0 mujoco-mjx==3.17.0 gymnasium trimesh etils farama-notifications cloudpickle \
   importlib-resources zipp fsspec
 du -sh wheels
