@@ -125,17 +125,22 @@ class _ProgressBars:
 
         err = console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bars = Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True)
+        self._shown = err.is_terminal and not quiet
+        self._bars = Progress(*columns, console=err, transient=True)
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> _ProgressBars:
-        self._bars.start()
+        if self._shown:
+            self._bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+        if self._shown:
+            self._bars.stop()
 
     def __call__(self, phase: str, done: int, total: int) -> None:
+        if not self._shown:
+            return
         if phase not in self._tasks:
             self._tasks[phase] = self._bars.add_task(PHASES[phase], total=total)
         self._bars.update(self._tasks[phase], completed=done)
