@@ -209,7 +209,7 @@ def _wheel(name: str, side: int, world: World, meets: _Collisions, engine: Engin
     # A vase meets a wheel from the side: a sphere flush with the wheel's outer face, its inner half hidden in the
     # chassis. A hovering gremlin meets it from above: a capsule with the wheel's upper edge, whose caps stick out
     # lower down only. Both massless: the cylinder keeps the inertia.
-    shape = f'type="capsule" size="0.05 0.025" pos="{side * 0.03} 0 0" {_ALONG_X}'
+    shape = f'type="capsule" size="0.05 0.02" pos="{side * 0.025} 0 0" {_ALONG_X}'
     if not world.gremlins:
         shape = f'type="sphere" size="0.05" pos="{side * 0.005} 0 0"'
     stand_in = f'<geom name="{name}_stand_in" {shape} mass="0" {meets["wheel_stand_in"]} rgba="0 0 0 0"/>'

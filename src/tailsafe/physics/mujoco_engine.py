@@ -81,28 +81,26 @@ class MujocoEngine:
         final = self._sensors[:, -1]
         return self._states[:, -2], final[:, :split], final[:, split:] > 0
 
-    def raw_stepper(self) -> Callable[[Rows, Rows], Rows]:
-        """The native call alone, without the substep for sensors: what the engine could do with no task around it."""
-        control = np.ascontiguousarray(self._control[:, :-1])
+    def raw_call(self, state: Float[Rows, "N S"], controls: Float[Rows, "N U"]) -> Callable[[], None]:
+        """The native call of the next control step alone, without the substep for sensors and without effect.
+
+        What the engine could do with no task around it, from the same states and under the same controls.
+        """
+        control = self._control[:, :-1].copy()
+        control[:, :, : self.model.nu] = controls[:, None, :]
         states, sensors = np.empty_like(self._states[:, :-1]), np.empty_like(self._sensors[:, :-1])
-
-        def step(state: Rows, controls: Rows) -> Rows:
-            control[:, :, : self.model.nu] = controls[:, None, :]
-            self._pool.rollout(
-                self._models,
-                self._data,
-                state,
-                control,
-                control_spec=_CONTROL_SPEC,
-                skip_checks=True,
-                nstep=self.substeps,
-                state=states,
-                sensordata=sensors,
-                chunk_size=_CHUNK,
-            )
-            return states[:, -1].copy()
-
-        return step
+        return lambda: self._pool.rollout(
+            self._models,
+            self._data,
+            state,
+            control,
+            control_spec=_CONTROL_SPEC,
+            skip_checks=True,
+            nstep=self.substeps,
+            state=states,
+            sensordata=sensors,
+            chunk_size=_CHUNK,
+        )
 
     def close(self) -> None:
         """Stop the threads."""
