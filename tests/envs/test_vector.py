@@ -60,6 +60,19 @@ def test_seeds_and_batch_sizes(name: str) -> None:
     two.close()
 
 
+@pytest.mark.parametrize("name", ["car-goal", "point-button"])
+def test_every_batch_size_computes_the_same_to_the_bit(name: str) -> None:
+    """Observations, rewards and costs over two resets: those of the 33 environments of the largest batch."""
+    actions = drive(np.random.default_rng(3), 25, 33)
+    trajectories = {}
+    for size in (33, 32, 8, 3, 1):
+        envs = VectorEnv(make_batch(short(name, 10), size, "mujoco"))
+        trajectories[size] = roll(envs, actions[:, :size], seed=11)
+        assert envs.counts["episodes"] == 2 * size
+        assert_same(trajectories[33], trajectories[size], pick=slice(0, size))
+        envs.close()
+
+
 def test_episode_ends_and_final_observations() -> None:
     """At its length an episode is truncated: the step shows the next one's first observation, `final_obs` the last."""
     actions = drive(np.random.default_rng(1), 13, 3)
