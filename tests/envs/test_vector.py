@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -135,7 +136,10 @@ def test_bad_arguments_are_refused() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, 1e12])
-def test_a_broken_simulation_is_truncated_reset_and_counted(bad: float) -> None:
+def test_a_broken_simulation_is_truncated_reset_and_counted(
+    bad: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
     envs = tailsafe.make_vec("point-goal", 3, "mujoco", seed=0)
     envs.reset(seed=0)
     envs.step(np.ones((3, 2)))
@@ -156,6 +160,9 @@ def test_a_broken_simulation_is_truncated_reset_and_counted(bad: float) -> None:
     assert envs.counts == {"episodes": 1, "unstable": 1}
     observation, *_ = envs.step(np.ones((3, 2)))
     assert np.isfinite(observation).all()
+    # MuJoCo complains to the log, not into a file in the user's folder.
+    assert not list(tmp_path.iterdir())
+    assert "simulation is unstable" in caplog.text
 
 
 @pytest.mark.parametrize("name", TASKS)
