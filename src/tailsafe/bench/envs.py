@@ -74,6 +74,7 @@ def _bench_mujoco(task: Task[Any], num_envs: int, steps: int | None, threads: in
     batch.reset(seed=0)
     actions = np.random.default_rng(0).uniform(-1, 1, (steps, num_envs, task.action_size))
     batch.step(actions[0])
+    batch.renew(np.zeros(num_envs, bool))  # compiles what the end of the episodes below needs
     compile_seconds = time.perf_counter() - begun
     # Step by step in turns, from the same states: contacts and gremlins make some steps dearer than others.
     seconds, raw_seconds = 0.0, 0.0
