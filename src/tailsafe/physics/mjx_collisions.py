@@ -1,8 +1,8 @@
 """A collision routine that MJX lacks: sphere against cylinder, exactly, as in the C engine.
 
-MJX searches this contact's point by a few steps of descent on signed distances. Where a wheel of the car touches a
-button that was off by 0.33 in velocity (median of 29 recorded steps; the C engine: 0.002), and costs more than the
-closed form.
+MJX searches this contact's point by a few steps of descent on signed distances. On the 38 recorded steps on which only
+a wheel of the car touches something (a button on 30 of them) the median error in velocity was 0.33 with that search; it
+is 0.002 with the closed form, as on the C engine.
 """
 
 from __future__ import annotations
