@@ -1,0 +1,74 @@
+"""Quantile regression of the critics: many full-batch steps on fixed targets."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from tailsafe.learning.networks import Critics
+
+
+@jax.custom_vjp
+def quantile_loss(quantiles: Float[Array, "S E B L"], targets: Float[Array, "S B K"]) -> Float[Array, ""]:
+    """Sum over signals of the mean of delta (tau - 1{delta < 0}), delta = target - quantile, over (E, B, L, K).
+
+    Its gradient only needs to know what share of the targets lies below a quantile, so the L x K residuals of a state
+    are counted, never stored.
+    """
+    levels = _levels(quantiles)
+    residual = targets[:, None, :, None, :] - quantiles[..., None]
+    pinball = residual * (levels[:, None] - (residual < 0))
+    return pinball.mean((1, 2, 3, 4)).sum()
+
+
+def _levels(quantiles: Array) -> Float[Array, " L"]:
+    count = quantiles.shape[-1]
+    return (jnp.arange(count, dtype=quantiles.dtype) + 0.5) / count
+
+
+def _forward(quantiles: Array, targets: Array) -> tuple[Array, tuple[Array, Array]]:
+    return quantile_loss(quantiles, targets), (quantiles, targets)
+
+
+def _backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[Array, None]:
+    quantiles, targets = saved
+    below = jnp.zeros_like(quantiles)
+    # Unrolled: one fused pass over (S, E, B, L) without a reduction, which XLA vectorises well on a CPU.
+    for k in range(targets.shape[-1]):
+        below = below + (targets[:, None, :, k, None] < quantiles)
+    _, *rest = quantiles.shape
+    share = below / targets.shape[-1] - _levels(quantiles)
+    return cotangent * share / (rest[0] * rest[1] * rest[2]), None
+
+
+quantile_loss.defvjp(_forward, _backward)
+
+
+def fit_critics(
+    critics: Critics,
+    optimizer_state: optax.OptState,
+    optimizer: optax.GradientTransformation,
+    features: Float[Array, "B i"],
+    targets: Float[Array, "S B K"],
+    largest_return: Float[Array, " C"],
+    learning_rate: Float[Array, ""],
+    iterations: int,
+) -> tuple[Critics, optax.OptState, Float[Array, " S"]]:
+    """`iterations` steps on the whole batch. Returns also the loss of each signal before the first."""
+
+    def loss(critics: Critics) -> Float[Array, ""]:
+        return quantile_loss(critics(features, largest_return), targets)
+
+    def iterate(_: Array, carry: tuple[Critics, optax.OptState]) -> tuple[Critics, optax.OptState]:
+        critics, optimizer_state = carry
+        updates, optimizer_state = optimizer.update(jax.grad(loss)(critics), optimizer_state)
+        updates = jax.tree.map(lambda update: -learning_rate * update, updates)
+        return eqx.apply_updates(critics, updates), optimizer_state
+
+    quantiles = critics(features, largest_return)
+    before = jax.vmap(lambda q, t: quantile_loss(q[None], t[None]))(quantiles, targets)
+    critics, optimizer_state = jax.lax.fori_loop(0, iterations, iterate, (critics, optimizer_state))
+    return critics, optimizer_state, before

@@ -1,0 +1,83 @@
+"""Steps in a trust region: Fisher-vector products, conjugate gradients, and the dual that combines the gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from tailsafe.learning.actions import Actions
+
+Matvec = Callable[[Array], Array]
+
+
+def fisher_product(
+    outputs_of: Callable[[Array], Array],
+    parameters: Float[Array, " P"],
+    actions: Actions,
+    weights: Float[Array, " B"],
+    damping: float,
+) -> Matvec:
+    """v -> (F + damping I) v for rows v (G, P), with F the Fisher matrix of the policy averaged over states.
+
+    F = sum_b weights[b] J_b' M_b J_b with J the Jacobian of the network's outputs and M the Fisher matrix of the
+    distribution in its outputs: the Hessian of the mean KL at the current policy, without differentiating twice.
+    outputs_of: parameters -> (B, D). weights sum to one.
+    """
+    outputs, jacobian = jax.linearize(outputs_of, parameters)
+    transpose = jax.linear_transpose(jacobian, parameters)
+
+    def product(vector: Float[Array, " P"]) -> Float[Array, " P"]:
+        return transpose(weights[:, None] * actions.fisher(outputs, jacobian(vector)))[0] + damping * vector
+
+    return jax.vmap(product)
+
+
+def conjugate_gradient(
+    product: Matvec, targets: Float[Array, "G P"], iterations: int, tolerance: float = 1e-8
+) -> tuple[Float[Array, "G P"], Float[Array, "G P"]]:
+    """x with H x = b for all rows b at once, and H x itself (which differs from b where iterations ran out).
+
+    A row whose squared residual falls under `tolerance` times its start stops where it is; a zero row gives zero.
+    """
+    start = jnp.sum(targets**2, axis=-1)
+
+    def iterate(_: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        x, residual, direction, squared = carry
+        running = squared > tolerance * start
+        image = product(direction)
+        curvature = jnp.sum(direction * image, axis=-1)
+        step = jnp.where(running, squared / jnp.where(running, curvature, 1.0), 0.0)
+        x = x + step[:, None] * direction
+        residual = residual - step[:, None] * image
+        new = jnp.sum(residual**2, axis=-1)
+        momentum = jnp.where(running, new / jnp.where(running, squared, 1.0), 0.0)
+        direction = jnp.where(running[:, None], residual + momentum[:, None] * direction, direction)
+        return x, residual, direction, jnp.where(running, new, squared)
+
+    zero = jnp.zeros_like(targets)
+    x, residual, _, _ = jax.lax.fori_loop(0, iterations, iterate, (zero, targets, targets, start))
+    return x, targets - residual
+
+
+class Step(NamedTuple):
+    """A step of one unit. direction (P,): what is added to the parameters. kl: 1/2 p' H p."""
+
+    direction: Float[Array, " P"]
+    kl: Float[Array, ""]
+
+
+def scaled(direction: Float[Array, " P"], squared_length: Float[Array, ""], radius: Float[Array, ""]) -> Step:
+    """`direction` cut or stretched to p' H p = radius^2; zero stays zero. squared_length: of the direction, in H."""
+    length = jnp.sqrt(jnp.maximum(squared_length, 0.0))
+    factor = jnp.where(length > 0, radius / jnp.where(length > 0, length, 1.0), 0.0)
+    return Step(factor * direction, 0.5 * (factor * length) ** 2)
+
+
+def inner_products(solved: Float[Array, "G P"], gradients: Float[Array, "G P"]) -> Float[Array, "G G"]:
+    """<x, y> = x' H^-1 y between all gradients, symmetric."""
+    gram = solved @ gradients.T
+    return 0.5 * (gram + gram.T)
