@@ -306,15 +306,17 @@ class Srcpo:
         raw = self.actions.sample(outputs, self.actions.noise(key, outputs.shape[:-1]))
         inputs = jnp.concatenate([features, self.actions.embed(raw)], axis=-1)
         shape = inputs.shape[:-1]
-        atoms = self._atoms(state, settings, inputs.reshape(-1, inputs.shape[-1]))
-        atoms = jnp.moveaxis(atoms.reshape(atoms.shape[0], *shape, -1), 0, -2)  # (T, B, S, K)
+        atoms = jnp.sort(self._atoms(state, settings, inputs.reshape(-1, inputs.shape[-1])), axis=-1)
+        # Segments and signals are one axis of independent rows: (T, K, B S).
+        atoms = jnp.transpose(atoms.reshape(atoms.shape[0], *shape, -1), (1, 3, 2, 0))
+        atoms = atoms.reshape(*atoms.shape[:2], -1)
         signals = jnp.concatenate([batch.reward[..., None], batch.costs], axis=-1)
 
         def for_every_signal(values: Array) -> Array:
-            return jnp.broadcast_to(values[..., None], signals.shape)
+            return jnp.broadcast_to(values[..., None], signals.shape).reshape(shape[0], -1)
 
         targets = td_lambda(
-            signals,
+            signals.reshape(shape[0], -1),
             atoms,
             for_every_signal(ratio),
             for_every_signal(batch.terminated),
@@ -324,7 +326,8 @@ class Srcpo:
             self.config.target_quantiles,
             self.config.projection,
         )
-        targets = jnp.moveaxis(targets, -2, 0)
+        targets = targets.reshape(*targets.shape[:2], *signals.shape[1:])
+        targets = jnp.transpose(targets, (3, 0, 2, 1))  # (S, T, B, K)
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]) if leaf.ndim > 2 else leaf.reshape(-1), rows)
         actions = self.actions.embed(batch.raw_action).reshape(-1, self.actions.size)
         return flat, targets.reshape(targets.shape[0], -1, targets.shape[-1]), actions

@@ -6,6 +6,7 @@ ensemble member, trained together in a few large matrix products.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Literal
 
@@ -37,7 +38,7 @@ class Stack(eqx.Module):
         head_scale: float = 1.0,
     ) -> None:
         weights, biases = [], []
-        for layer, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
             for_weight, for_bias = jax.random.split(jax.random.fold_in(key, layer))
             if initialization == "small":
                 weights.append(_SMALL * jax.random.normal(for_weight, (*lead, inputs, outputs)))
@@ -53,7 +54,7 @@ class Stack(eqx.Module):
         """x broadcasts against the leading axes."""
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if layer:
-                x = jax.nn.leaky_relu(x, _SLOPE)
+                x = jnp.maximum(x, _SLOPE * x)  # LeakyReLU; as a maximum it is one pass, forward and backward
             x = x @ weight + bias[..., None, :]
         return x
 
@@ -117,6 +118,6 @@ class Critics(eqx.Module):
 
 
 def pooled(quantiles: Float[Array, "S E B L"]) -> Float[Array, "S B K"]:
-    """The ensemble's quantiles as one set of K = E L atoms per state, sorted: a plain mixture, no minimum."""
+    """The ensemble's quantiles as one set of K = E L atoms per state, unsorted: a plain mixture, no minimum."""
     signals, _, rows, _ = quantiles.shape
-    return jnp.sort(jnp.swapaxes(quantiles, 1, 2).reshape(signals, rows, -1), axis=-1)
+    return jnp.swapaxes(quantiles, 1, 2).reshape(signals, rows, -1)

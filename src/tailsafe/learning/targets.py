@@ -6,6 +6,7 @@ scan. Both sets are sorted, so an atom's place in the union follows from countin
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import jax
@@ -19,66 +20,84 @@ _LARGEST_WEIGHT = 1e6
 
 
 def project(
-    first: Float[Array, "... A"],
-    second: Float[Array, "... B2"],
-    weight: Float[Array, ...],
+    first: Float[Array, "F ..."],
+    second: Float[Array, "G ..."],
+    weight: Float[Array, "..."],
     count: int,
     projection: Projection,
-) -> Float[Array, "... K"]:
+) -> Float[Array, "K ..."]:
     """The mixture (1 - weight) first + weight second of two sorted sets of atoms, as `count` sorted atoms.
+
+    Atoms lie along the first axis: sums over them are unrolled into passes over the others, which vectorise on any device
+    (as reductions over a short last axis they take ten times as long on a CPU).
 
     `cell_mean`: atom k is the mean of the mixture's quantile function over [k/K, (k+1)/K]; keeps the mean exactly.
     `interpolate`: linear interpolation of the atoms over their cumulative midpoints, at the cells' midpoints.
     """
-    atoms = jnp.concatenate([first, second], axis=-1)
     start, mass = _intervals(first, second, weight)
-    if projection == "cell_mean":
-        edges = jnp.arange(count + 1, dtype=atoms.dtype) / count
-        low = jnp.maximum(start[..., None, :], edges[:-1, None])
-        high = jnp.minimum((start + mass)[..., None, :], edges[1:, None])
-        overlap = jnp.maximum(high - low, 0.0)
-        # Rounding leaves the overlaps of a cell summing to 1/K only nearly.
-        return (overlap * atoms[..., None, :]).sum(-1) / overlap.sum(-1)
-    middle = start + mass / 2
-    levels = (jnp.arange(count, dtype=atoms.dtype) + 0.5) / count
-    # An atom without mass is no point of the quantile function.
-    exists = mass[..., None, :] > 0
-    below = exists & (middle[..., None, :] <= levels[:, None])
-    above = exists & (middle[..., None, :] > levels[:, None])
+    atoms = jnp.concatenate([first, second])
+    knots = zip(atoms, start, mass, strict=True)
+    cell = jnp.arange(count, dtype=atoms.dtype).reshape(count, *(1,) * weight.ndim)
+    return _cell_means(knots, cell, count) if projection == "cell_mean" else _interpolated(knots, cell, count)
 
-    def nearest(values: Array, where: Array, side: float) -> Array:
-        return side * jnp.max(jnp.where(where, side * values[..., None, :], -jnp.inf), axis=-1)
 
-    left, right = nearest(middle, below, 1.0), nearest(middle, above, -1.0)
-    left_atom, right_atom = nearest(atoms, below, 1.0), nearest(atoms, above, -1.0)
+Knots = Iterable[tuple[Array, Array, Array]]
+
+
+def _cell_means(knots: Knots, cell: Float[Array, "K ..."], count: int) -> Float[Array, "K ..."]:
+    low, high = cell / count, (cell + 1) / count
+    total, covered = jnp.zeros_like(cell), jnp.zeros_like(cell)
+    for atom, start, mass in knots:
+        overlap = jnp.maximum(jnp.minimum(start + mass, high) - jnp.maximum(start, low), 0.0)
+        total, covered = total + overlap * atom, covered + overlap
+    # Rounding leaves the overlaps of a cell summing to 1/K only nearly.
+    return total / covered
+
+
+def _interpolated(knots: Knots, cell: Float[Array, "K ..."], count: int) -> Float[Array, "K ..."]:
+    level = (cell + 0.5) / count
+    # Nearest knots on both sides of every level: cumulative midpoint and atom.
+    left, left_atom = jnp.full_like(cell, -jnp.inf), jnp.full_like(cell, -jnp.inf)
+    right, right_atom = jnp.full_like(cell, jnp.inf), jnp.full_like(cell, jnp.inf)
+    for atom, start, mass in knots:
+        middle = start + mass / 2
+        # An atom without mass is no point of the quantile function.
+        below, above = (mass > 0) & (middle <= level), (mass > 0) & (middle > level)
+        left = jnp.where(below, jnp.maximum(left, middle), left)
+        left_atom = jnp.where(below, jnp.maximum(left_atom, atom), left_atom)
+        right = jnp.where(above, jnp.minimum(right, middle), right)
+        right_atom = jnp.where(above, jnp.minimum(right_atom, atom), right_atom)
     # Constant beyond the outermost midpoints.
+    inside = jnp.isfinite(left) & jnp.isfinite(right)
     left_atom = jnp.where(jnp.isfinite(left), left_atom, right_atom)
     right_atom = jnp.where(jnp.isfinite(right), right_atom, left_atom)
-    inside = jnp.isfinite(left) & jnp.isfinite(right)
-    share = jnp.where(inside, (levels - left) / jnp.where(inside, right - left, 1.0), 0.0)
+    share = jnp.where(inside, (level - left) / jnp.where(inside, right - left, 1.0), 0.0)
     return left_atom + share * (right_atom - left_atom)
 
 
 def _intervals(
-    first: Float[Array, "... A"], second: Float[Array, "... B2"], weight: Float[Array, ...]
-) -> tuple[Float[Array, "... A+B2"], Float[Array, "... A+B2"]]:
+    first: Float[Array, "F ..."], second: Float[Array, "G ..."], weight: Float[Array, "..."]
+) -> tuple[Float[Array, "F+G ..."], Float[Array, "F+G ..."]]:
     """Where each atom's probability interval begins in the sorted union, and how wide it is. Ties: `first` first."""
-    mass_first = ((1 - weight) / first.shape[-1])[..., None]
-    mass_second = (weight / second.shape[-1])[..., None]
-    # 0/1 in float: sums of up to a hundred of them are exact.
-    seconds_below = (second[..., None, :] < first[..., :, None]).astype(first.dtype).sum(-1)
-    firsts_below = (first[..., None, :] <= second[..., :, None]).astype(first.dtype).sum(-1)
-    start_first = mass_first * jnp.arange(first.shape[-1]) + mass_second * seconds_below
-    start_second = mass_second * jnp.arange(second.shape[-1]) + mass_first * firsts_below
-    mass = jnp.concatenate(
-        [jnp.broadcast_to(mass_first, first.shape), jnp.broadcast_to(mass_second, second.shape)], axis=-1
-    )
-    return jnp.concatenate([start_first, start_second], axis=-1), mass
+
+    def index(atoms: Array) -> Array:
+        return jnp.arange(atoms.shape[0], dtype=atoms.dtype).reshape(-1, *(1,) * (atoms.ndim - 1))
+
+    mass_first, mass_second = (1 - weight) / first.shape[0], weight / second.shape[0]
+    seconds_below, firsts_below = jnp.zeros_like(first), jnp.zeros_like(second)
+    for atom in second:
+        seconds_below = seconds_below + (atom < first)
+    for atom in first:
+        firsts_below = firsts_below + (atom <= second)
+    start_first = mass_first * index(first) + mass_second * seconds_below
+    start_second = mass_second * index(second) + mass_first * firsts_below
+    masses = [jnp.broadcast_to(mass_first, first.shape), jnp.broadcast_to(mass_second, second.shape)]
+    return jnp.concatenate([start_first, start_second]), jnp.concatenate(masses)
 
 
 def td_lambda(
     signal: Float[Array, "T ..."],
-    next_atoms: Float[Array, "T ... K"],
+    next_atoms: Float[Array, "T K ..."],
     ratio: Float[Array, "T ..."],
     terminated: Bool[Array, "T ..."],
     done: Bool[Array, "T ..."],
@@ -86,7 +105,7 @@ def td_lambda(
     trace: Float[Array, ""] | float,
     count: int,
     projection: Projection,
-) -> Float[Array, "T ... count"]:
+) -> Float[Array, "T count ..."]:
     """Targets of Z(s_t, a_t) for every t of contiguous segments.                                     Fact sheet 3.4
 
     signal: rewards or costs. next_atoms: sorted atoms at (s_{t+1}, a'), a' fresh from the policy. ratio: rho_t, clipped.
@@ -94,15 +113,15 @@ def td_lambda(
 
     A normalised mixture of n-step returns, the n-step one with weight proportional to (1 - trace) trace^(n-1) prod rho.
     """
-    alive = (1.0 - terminated.astype(next_atoms.dtype))[..., None]
-    one_step = signal[..., None] + discount * alive * next_atoms
+    alive = 1.0 - terminated.astype(next_atoms.dtype)
+    one_step = signal[:, None] + discount * alive[:, None] * next_atoms
 
     def backward(carry: tuple[Array, Array], now: tuple[Array, ...]) -> tuple[tuple[Array, Array], Array]:
         later, weight = carry
         one_step, signal, alive, ended, later_ratio = now
         # `later` is P_{t+1}, the target of the next step; `weight` the total weight there.
         weight = jnp.minimum(trace * later_ratio * (1.0 - ended) * weight, _LARGEST_WEIGHT)
-        lasting = signal[..., None] + discount * alive * later
+        lasting = signal + discount * alive * later
         target = project(one_step, lasting, weight / (1 - trace + weight), count, projection)
         return (target, 1 - trace + weight), target
 
