@@ -11,9 +11,9 @@ from tailsafe.errors import InputError
 
 if TYPE_CHECKING:
     from tailsafe.envs.vector import make_vec
+    from tailsafe.risk import CVaR, Mean, Pow, SpectralRisk, Spectrum, StepSpectrum, Wang, parse_spectrum
     from tailsafe.runs.config import Constraint, TrainConfig
     from tailsafe.runs.training import resume, train
-    from tailsafe.risk import CVaR, Mean, Pow, SpectralRisk, Spectrum, StepSpectrum, Wang, parse_spectrum
     from tailsafe.tabular import FiniteCMDP, TabularSolution, solve_tabular
 
 # `gymnasium.make("tailsafe/PointGoal-v0")` works from here on; this imports neither JAX nor MuJoCo.

@@ -49,9 +49,9 @@ def train(
 
     Stop it with Ctrl-C at any time: it saves itself, and `tailsafe resume` goes on.
     """
+    from tailsafe.risk import parse_spectrum
     from tailsafe.runs.config import TrainConfig, parse_limit, parse_settings
     from tailsafe.runs.plan import default_unit
-    from tailsafe.risk import parse_spectrum
 
     risks = [parse_spectrum(text) for text in risk or ()]
     limits = [parse_limit(text, default_unit(task)) for text in limit or ()]

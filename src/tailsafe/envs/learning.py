@@ -1,7 +1,7 @@
-"""Environments as a learner takes them: tasks on either engine, finite problems, and a user's own Gymnasium environments.
+"""Environments as a learner takes them: tasks on either engine, finite problems, and Gymnasium ones.
 
-All of them fit one of the two protocols of `learning.environments`. First episodes of tasks are staggered: environment i
-of N begins as if it had taken i / N of its steps, so that episodes do not all end in the same step.
+All of them fit one of the two protocols of `learning.environments`. First episodes of tasks are staggered: environment
+i of N begins as if it had taken i / N of its steps, so that episodes do not all end in the same step.
 """
 
 from __future__ import annotations
