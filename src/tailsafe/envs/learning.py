@@ -104,12 +104,15 @@ class MujocoEnvironments:
     def step(self, actions: Float[NDArray[np.float32], "N A"]) -> Transition:
         """One control step everywhere."""
         step = self._batch.step(np.asarray(actions, np.float64))
-        leaves = (step.observation, self._batch.observation, step.reward, step.costs)
-        return Transition(
-            *(np.asarray(leaf, np.float32) for leaf in leaves),  # type: ignore[arg-type]
-            terminated=np.asarray(step.terminated),  # type: ignore[arg-type]
-            truncated=np.asarray(step.truncated),  # type: ignore[arg-type]
-        )
+        leaves: dict[str, Any] = {
+            "next_observation": np.asarray(step.observation, np.float32),
+            "observation": self._observation(),
+            "reward": np.asarray(step.reward, np.float32),
+            "costs": np.asarray(step.costs, np.float32),
+            "terminated": np.asarray(step.terminated),
+            "truncated": np.asarray(step.truncated),
+        }
+        return Transition(**leaves)
 
     def snapshot(self) -> dict[str, NDArray[Any]]:
         """The running episodes as plain arrays, float64 exact; random keys as their words."""
@@ -181,7 +184,8 @@ def resolve(task: Any, backend: str = "auto", problem: FiniteCMDP | None = None)
     if backend != "auto":
         raise InputError(f"backend {backend} is for the built-in tasks; an environment brings its own engine")
     factory, text, reference = environment_factory(task)
-    return Resolved("user", text, reference, "auto", lambda num_envs: UserEnvironments(factory, num_envs, text))
+    name = reference or text  # what another process would find it by, if anything
+    return Resolved("user", text, reference, "auto", lambda num_envs: UserEnvironments(factory, num_envs, name))
 
 
 def _resolve_task(task: Task[Any], backend: str) -> Resolved:

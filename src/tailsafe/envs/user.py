@@ -27,9 +27,9 @@ _WITHOUT_COST = "has no info['cost']: the cost of the step, a number or a vector
 class UserEnvironments:
     """`num_envs` copies of what `make` builds.
 
-    Observations: any space Gymnasium can flatten to a vector. Actions: a bounded Box, scaled from [-1, 1] to its bounds,
-    or Discrete. Costs: `info["cost"]`, a number or a vector. Their names are the environment's `cost_names` if it has
-    that attribute, their largest values its `largest_costs`.
+    Observations: any space Gymnasium can flatten to a vector. Actions: a bounded Box, scaled from [-1, 1] to its own
+    bounds, or Discrete. Costs: `info["cost"]`, a number or a vector. Their names are the environment's `cost_names` if
+    it has that attribute, their largest values its `largest_costs`.
     """
 
     def __init__(self, make: Factory, num_envs: int, name: str) -> None:
@@ -52,6 +52,12 @@ class UserEnvironments:
             episode_length=None if first.spec is None else first.spec.max_episode_steps,
             largest_costs=_declared(first, "largest_costs", self._costs, (math.inf,) * self._costs, name),
         )
+
+    @property
+    def action_bounds(self) -> tuple[list[float], list[float]] | None:
+        """(low, high) of a Box, flattened; None for discrete actions."""
+        space = self._action_space
+        return (space.low.ravel().tolist(), space.high.ravel().tolist()) if isinstance(space, spaces.Box) else None
 
     def reset(self, seed: int) -> Float[NDArray[np.float32], "N O"]:
         """Begin the first episodes of `seed`; later ones go on with each environment's own randomness."""
@@ -93,11 +99,11 @@ class UserEnvironments:
     def _step(self, env: gymnasium.Env[Any, Any], action: NDArray[np.float32]) -> tuple[Any, ...]:
         observation, reward, terminated, truncated, info = env.step(_native(self._action_space, action))
         costs = self._cost(info)
-        if not np.isfinite(reward):
+        if not math.isfinite(float(reward)):
             raise self._wrong(f"step returned the reward {reward}")
         last = self._flat(observation, "step")
         following = self._begin(env) if terminated or truncated else last
-        return last, following, np.float32(reward), costs, np.bool_(terminated), np.bool_(truncated)
+        return last, following, np.float32(float(reward)), costs, np.bool_(terminated), np.bool_(truncated)
 
     def _flat(self, observation: Any, where: str) -> NDArray[np.float32]:
         try:

@@ -1,8 +1,8 @@
 """Checkpoints: whole states of a run in orbax's format, the latest three kept, each with the digests of its arrays.
 
-Orbax writes a checkpoint under another name first, so a killed process leaves the earlier ones as they were. The digests
-find what a crash of the machine, a full disk or a careless copy may have done to a file: such a checkpoint is passed over
-for the one before.
+Orbax writes a checkpoint under another name first, so a killed process leaves the earlier ones as they were. Digests
+find what a crash of the machine, a full disk or a careless copy may have done to a file: such a checkpoint is passed
+over for the one before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,11 @@ def from_arrays(like: Any, arrays: Arrays) -> Any:
         array = arrays[name]
         if array.shape != _plain_shape(leaf):
             raise ValueError(f"{name} has shape {array.shape}, not {_plain_shape(leaf)}")
-        values.append(jax.random.wrap_key_data(array) if _is_key(leaf) else jax.numpy.asarray(array, leaf.dtype))
+        values.append(
+            jax.random.wrap_key_data(jax.numpy.asarray(array))
+            if _is_key(leaf)
+            else jax.numpy.asarray(array, leaf.dtype)
+        )
     return jax.tree.unflatten(structure, values)
 
 
@@ -128,5 +132,6 @@ def latest_common(checkpoints: list[Checkpoints]) -> tuple[int, list[tuple[Array
         try:
             return steps, [one.load(steps) for one in checkpoints]
         except Exception as error:  # whatever a broken file makes orbax raise
-            logging.getLogger("tailsafe").warning("checkpoint %d cannot be read: %s", steps, " ".join(str(error).split())[:200])
+            reason = " ".join(str(error).split())[:200]
+            logging.getLogger("tailsafe").warning("checkpoint %d cannot be read: %s", steps, reason)
     return None

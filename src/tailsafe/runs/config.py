@@ -41,9 +41,9 @@ class Constraint:
         if not isinstance(self.spectrum, SpectralRisk):
             raise InputError(f"constraint {self.name!r}: {self.spectrum!r} is no risk measure; try ts.CVaR(0.75)")
         if isinstance(self.limit, bool) or not isinstance(self.limit, int | float) or not 0 <= self.limit < math.inf:
-            raise InputError(f"constraint {self.name!r}: the limit is {self.limit!r}; it must be finite and not negative")
+            raise InputError(f"constraint {self.name!r}: limit is {self.limit!r}; it must be finite and not negative")
         if self.unit not in UNITS:
-            raise InputError(f"constraint {self.name!r}: the unit is {self.unit!r}; it must be one of {', '.join(UNITS)}")
+            raise InputError(f"constraint {self.name!r}: unit is {self.unit!r}; it must be one of {', '.join(UNITS)}")
         object.__setattr__(self, "limit", float(self.limit))
 
     def to_json(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def parse_limit(text: str, default_unit: Unit | None = None) -> tuple[float, Uni
         raise InputError(f"limit {text!r}: {number!r} is no number") from None
     if not 0 <= value < math.inf:
         raise InputError(f"limit {text!r}: must be finite and not negative")
-    return value, unit  # type: ignore[return-value]
+    return value, unit
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:

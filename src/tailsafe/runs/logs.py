@@ -25,7 +25,7 @@ def make_row(
     finished: Any,
     progress: Mapping[str, float | int],
 ) -> Row:
-    """One row of the log, from the means of the metrics and the latest finished episodes (a `Finished` of NumPy arrays).
+    """One row of the log, from the means of the metrics and the latest finished episodes (`Finished`, as NumPy).
 
     Risks are those of the whole spectrum (not of its steps), of the discounted cost sums of the finished episodes; None
     before the first has ended.

@@ -59,7 +59,7 @@ def empty_tally(algorithm: Srcpo, learner: LearnerState, settings: Settings) -> 
 
 def cleared(tally: Tally) -> Tally:
     """After a row has been written."""
-    return jax.tree.map(jnp.zeros_like, tally)
+    return jax.tree.map(jnp.zeros_like, tally)  # type: ignore[no-any-return]
 
 
 def _learn(
@@ -119,7 +119,8 @@ class DeviceLoop:
 
     def advance(self, state: RunState, updates: int, stop: Callable[[], bool]) -> RunState:
         """`updates` more updates. They are one program: a wish to stop waits for its end."""
-        return self._program(state, self._settings, jnp.int32(updates))
+        advanced: RunState = self._program(state, self._settings, jnp.int32(updates))
+        return advanced
 
     def snapshot(self) -> Any:
         """Environments are in the state."""
@@ -150,11 +151,10 @@ class DeviceLoop:
                 state.learner, settings, state.actor, self._environments, state.environment, for_rollout
             )
             learner, metrics = _learn(algorithm, state.learner, settings, chunk, for_update)
-            return RunState(
-                learner, actor, environment, _counted(state.tally, metrics), state.updates + 1, state.seed
-            )
+            return RunState(learner, actor, environment, _counted(state.tally, metrics), state.updates + 1, state.seed)
 
-        return jax.lax.fori_loop(0, updates, update, state)
+        advanced: RunState = jax.lax.fori_loop(0, updates, update, state)
+        return advanced
 
 
 class HostLoop:
@@ -218,9 +218,8 @@ class HostLoop:
     def _rollout(self, state: RunState, key: PRNGKeyArray) -> tuple[Actor, Chunk]:
         """As `Srcpo.rollout`, with the environments' steps between jitted calls. Rows (T, N, ...)."""
         # What acting needs: handing over the replay at every step would cost more than acting.
-        acting = replace(
-            state.learner, critics=None, critic_optimizer=None, sampler_optimizer=None, replay=None  # type: ignore[arg-type]
-        )
+        unused: dict[str, Any] = dict.fromkeys(("critics", "critic_optimizer", "sampler_optimizer", "replay"))
+        acting = replace(state.learner, **unused)
         settings = self._settings
         actor, rows, keys, choice, actions = self._first(acting, settings, state.actor, key)
         for step in range(self._algorithm.config.chunk_steps - 1):

@@ -30,8 +30,8 @@ class Plan:
     """A run that is ready to begin.
 
     config: with every choice made: name, preset, engine, constraints, all settings. values: those settings by name.
-    discounted_limits (C,): the limits on the discounted cost sums. problem: of the task finite. saved: whether another
-    process can find the task by `config.task`.
+    saved: whether another process can find the task by `config.task`. problem: of the task finite. discounted_limits,
+    spectra (C,): limits on the discounted cost sums, and the step spectra learned with.
     """
 
     config: TrainConfig
@@ -43,6 +43,7 @@ class Plan:
     environments: JaxEnvironments | HostEnvironments
     constraints: tuple[Constraint, ...]
     discounted_limits: tuple[float, ...]
+    spectra: tuple[StepSpectrum, ...]
     settings: Settings
     algorithm: Srcpo
 
@@ -59,18 +60,18 @@ class Plan:
     @property
     def steps_per_update(self) -> int:
         """Control steps, over all environments, between two updates."""
-        return int(self.values["num_envs"] * self.values["chunk_steps"])
+        return self.algorithm.config.num_envs * self.algorithm.config.chunk_steps
 
     @property
     def total_updates(self) -> int:
         """Updates until `total_steps` are reached."""
-        return math.ceil(self.values["total_steps"] / self.steps_per_update)
+        return math.ceil(int(self.values["total_steps"]) / self.steps_per_update)
 
     @property
     def checkpoint_updates(self) -> int:
         """Updates between two checkpoints."""
         every = self.values["checkpoint_every"] or self.values["total_steps"] / 20
-        return max(1, round(every / self.steps_per_update))
+        return max(1, round(float(every) / self.steps_per_update))
 
 
 def make_plan(
@@ -78,7 +79,7 @@ def make_plan(
     risks: Sequence[str | SpectralRisk] = (),
     limits: Sequence[tuple[float, Unit]] = (),
 ) -> Plan:
-    """Check everything and make every choice. risks, limits: constraints by the order of the costs, if not in `config`."""
+    """Check everything, make every choice. risks, limits: constraints by the order of the costs, if not in `config`."""
     problem = _problem(config)
     found = resolve(config.task, config.backend, problem)
     preset = config.preset or ("laptop" if jax.default_backend() == "cpu" else "gpu")
@@ -91,10 +92,9 @@ def make_plan(
     constraints = _constraints(config, environments.spec, risks, limits)
     scale = _rate_scale(values["gamma"], problem)
     discounted = tuple(_discounted(constraint, environments.spec, scale) for constraint in constraints)
+    spectra = tuple(constraint.spectrum.discretize(values["cells"]) for constraint in constraints)
     algorithm_config = SrcpoConfig(**{f.name: values[f.name] for f in dataclasses.fields(SrcpoConfig)})
-    algorithm = Srcpo(
-        algorithm_config, environments.spec.observation_size, environments.spec.actions, len(constraints)
-    )
+    algorithm = Srcpo(algorithm_config, environments.spec.observation_size, environments.spec.actions, len(constraints))
     # gamma of a finite problem may be 1, which no setting may be; it is in the problem.
     kept = {key: value for key, value in values.items() if problem is None or key != "gamma"}
     resolved = replace(
@@ -116,7 +116,8 @@ def make_plan(
         environments=environments,
         constraints=constraints,
         discounted_limits=discounted,
-        settings=_settings(values, environments.spec, constraints, discounted, scale, problem),
+        spectra=spectra,
+        settings=_settings(values, environments.spec, spectra, discounted, scale, problem),
         algorithm=algorithm,
     )
 
@@ -146,7 +147,7 @@ def _constraints(
 
 
 def _portable(constraint: Constraint, settings: Mapping[str, Any]) -> Constraint:
-    """A measure without a text form (a user's function) as the steps it is learned with, so that a run can be resumed."""
+    """A measure without a text form (a user's function) as the steps it is learned with: a run must be resumable."""
     try:
         parse_spectrum(constraint.spectrum.spec)
     except InputError:
@@ -180,18 +181,17 @@ def _discounted(constraint: Constraint, spec: EnvironmentSpec, scale: float) -> 
 def _settings(
     values: Mapping[str, Any],
     spec: EnvironmentSpec,
-    constraints: Sequence[Constraint],
+    spectra: Sequence[StepSpectrum],
     discounted: Sequence[float],
     scale: float,
     problem: FiniteCMDP | None,
 ) -> Settings:
-    steps: list[StepSpectrum] = [constraint.spectrum.discretize(values["cells"]) for constraint in constraints]
     largest = [_largest_return(c, d, scale, values) for c, d in zip(spec.largest_costs, discounted, strict=True)]
     length = problem.horizon if problem is not None else spec.episode_length
     horizon = scale if length is None else _discounted_length(values["gamma"], length)
     names = [f.name for f in dataclasses.fields(Settings) if f.name not in ("constraints", "horizon")]
     return Settings(
-        constraints=stack_constraints(steps, discounted, largest),
+        constraints=stack_constraints(spectra, discounted, largest),
         horizon=jnp.asarray(horizon, float),
         **{name: jnp.asarray(values[name], float) for name in names},
     )

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib import import_module, metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from tailsafe.runs.logs import CsvLog, TensorBoardLog, make_row
 from tailsafe.runs.loop import DeviceLoop, HostLoop, RunState, cleared, finite_flags
 from tailsafe.runs.plan import Plan, make_plan
 from tailsafe.runs.progress import Progress, make_progress
+from tailsafe.runs.sharing import share_policy
 
 CONFIG, METRICS, TENSORBOARD, CHECKPOINTS, POLICY = "config.json", "metrics.csv", "tensorboard", "checkpoints", "policy"
 _STATE, _ENVIRONMENTS = "state/", "environments/"
@@ -69,7 +69,7 @@ def train(
     risks: Sequence[str | SpectralRisk] = (),
     limits: Sequence[tuple[float, Unit]] = (),
 ) -> Run:
-    """Train as `config` says, in a new folder. risks, limits: constraints in the order of the costs, for command lines."""
+    """Train as `config` says, in a new folder. risks, limits: constraints by the order of the costs (command line)."""
     prepare_jax()
     folder = None if config.out is None else _new_folder(config.out)
     plan = make_plan(config, risks, limits)
@@ -97,7 +97,7 @@ def resume(folder: str | Path, *, task: Any = None, progress: bool = True) -> Ru
     folder = Path(folder)
     config = read_config(folder)
     if config.task is None and task is None:
-        raise InputError(f"{folder}: was started from an environment object; resume it with ts.resume(folder, task=...)")
+        raise InputError(f"{folder}: was started from an environment object; go on with ts.resume(folder, task=...)")
     plan = make_plan(replace(config, task=task) if task is not None else config)
     return _run(plan, folder, make_progress(progress))
 
@@ -116,7 +116,7 @@ def read_config(folder: Path) -> TrainConfig:
 def _new_folder(path: str | Path) -> Path:
     folder = Path(path)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise InputError(f"{folder}: exists already; choose another folder, or continue it with: tailsafe resume {folder}")
+        raise InputError(f"{folder}: exists already; choose another folder, or go on with: tailsafe resume {folder}")
     return folder
 
 
@@ -273,11 +273,8 @@ class _Session:
 
     def _share(self, state: RunState, i: int, updates: int) -> None:
         """The shareable policy beside the checkpoint."""
-        if find_spec("tailsafe.runs.policy") is None:
-            return
         learner = state.learner if len(self._seeds) == 1 else jax.tree.map(lambda leaf: leaf[i], state.learner)
-        save_policy = import_module("tailsafe.runs.policy").save_policy
-        save_policy(self._folders[i] / POLICY, plan=self._plan, learner=learner, steps=self._steps(updates))
+        share_policy(self._folders[i] / POLICY, self._plan, learner, self._steps(updates))
 
     def _restored(self, state: RunState) -> tuple[RunState, int, float]:
         """The state of the last good checkpoint, its updates and seconds; the beginning if there is none."""
@@ -314,9 +311,9 @@ class _Session:
             own_tally, own_finished = jax.tree.map(lambda leaf, i=i: leaf[i] if several else leaf, (tally, finished))
             metrics = {name: value / max(int(own_tally.count), 1) for name, value in own_tally.sums.items()}
             progress = {"steps": self._steps(updates), "updates": updates, "seconds": round(seconds, 3)}
-            row = make_row(
-                self._plan.constraints, self._plan.discounted_limits, metrics, own_finished, progress
-            ) | {"steps_per_second": round(speed, 1)}
+            row = make_row(self._plan.constraints, self._plan.discounted_limits, metrics, own_finished, progress) | {
+                "steps_per_second": round(speed, 1)
+            }
             bad = [name for name, value in row.items() if value is not None and not math.isfinite(value)]
             if bad:
                 raise self._non_finite(bad[0], updates, self._seeds[i])
