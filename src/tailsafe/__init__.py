@@ -12,6 +12,8 @@ from tailsafe.errors import InputError
 if TYPE_CHECKING:
     from tailsafe.envs.vector import make_vec
     from tailsafe.risk import CVaR, Mean, Pow, SpectralRisk, Spectrum, StepSpectrum, Wang, parse_spectrum
+    from tailsafe.runs.evaluation import evaluate
+    from tailsafe.runs.policy import load_policy
     from tailsafe.tabular import FiniteCMDP, TabularSolution, solve_tabular
 
 # `gymnasium.make("tailsafe/PointGoal-v0")` works from here on; this imports neither JAX nor MuJoCo.
@@ -28,6 +30,8 @@ _HOME = {
     "Wang": "risk",
     "parse_spectrum": "risk",
     "make_vec": "envs.vector",
+    "evaluate": "runs.evaluation",
+    "load_policy": "runs.policy",
     "FiniteCMDP": "tabular",
     "TabularSolution": "tabular",
     "solve_tabular": "tabular",
@@ -45,6 +49,8 @@ __all__ = [
     "TabularSolution",
     "Wang",
     "__version__",
+    "evaluate",
+    "load_policy",
     "make_vec",
     "parse_spectrum",
     "solve_tabular",
