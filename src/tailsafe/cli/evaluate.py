@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -13,7 +14,7 @@ from tailsafe.cli.app import JsonFlag, app, console, emit_json
 from tailsafe.files import check_writable
 
 if TYPE_CHECKING:
-    from tailsafe.runs.evaluation import Evaluation, Interval
+    from tailsafe.runs.evaluation import ConstraintReport, Evaluation, Interval
 
 COLOURS = {"met": "green", "violated": "red", "cannot tell": "yellow"}
 
@@ -114,23 +115,10 @@ def _print(result: Evaluation) -> None:
         f"episodes with {kind} actions, bounds at confidence {result.confidence:g}"
     )
     out.print(f"reward [bold]{reward.mean:.5g}[/bold] {_range(reward.student)} per episode")
-    table = Table(
-        "constraint", "risk measure", "limit", "risk", "bounds (any costs)", "bootstrap", "cost rate", "verdict"
-    )
-    for column in table.columns:
-        column.no_wrap = True
-    for report in result.constraints:
-        stated = report.description
-        table.add_row(
-            stated.name,
-            _short(stated.risk_measure),
-            f"{stated.limit:g}/{stated.unit}",
-            f"{report.risk:.4g}",
-            _range(report.free),
-            _range(report.bootstrap),
-            f"{report.cost_rate:.4g}/step",
-            f"[{COLOURS[report.verdict]}]{report.verdict}[/]",
-        )
+    # One column per constraint: bounds side by side would not fit into a terminal.
+    table = Table("constraint", *(report.description.name for report in result.constraints))
+    for name, cell in _ROWS.items():
+        table.add_row(name, *(cell(report) for report in result.constraints))
     out.print(table)
     for report in result.constraints:
         if report.verdict != "cannot tell":
@@ -159,5 +147,21 @@ def _range(interval: Interval) -> str:
     return f"\\[{interval.low:.4g}, {high}"
 
 
+def _marked(report: ConstraintReport, name: str, interval: Interval) -> str:
+    """Bounds, with a mark at those that decide."""
+    return _range(interval) + (" ←" if report.decided_by == name else "")
+
+
 def _short(spec: str) -> str:
     return spec if len(spec) <= 24 else spec[:23] + "…"
+
+
+_ROWS: Mapping[str, Callable[[ConstraintReport], str]] = {
+    "risk measure": lambda report: _short(report.description.risk_measure),
+    "limit": lambda report: f"{report.description.limit:g}/{report.description.unit}",
+    "risk": lambda report: f"[bold]{report.risk:.4g}[/]",
+    "bounds for any costs": lambda report: _marked(report, "distribution-free", report.free),
+    "bounds by bootstrap": lambda report: _marked(report, "bootstrap", report.bootstrap),
+    "cost rate": lambda report: f"{report.cost_rate:.4g}/step",
+    "verdict": lambda report: f"[{COLOURS[report.verdict]}]{report.verdict}[/]",
+}

@@ -30,12 +30,14 @@ def bootstrap_interval(
         raise InputError(f"confidence is {confidence:g}; it must be in (0, 1)")
     generator = np.random.default_rng(seed)
     n = x.size
+    # S at every share of the sample that can lie below one of its values.
+    integral = spectrum.integral(np.arange(n + 1) / n)
     risks = []
     for block in np.array_split(np.arange(resamples), max(1, resamples * n // _BLOCK)):
         # How often each sorted sample is drawn, instead of drawing and sorting.
-        counts = generator.multinomial(n, np.full(n, 1 / n), size=block.size)
-        levels = np.cumsum(counts, axis=1) / n
-        masses = np.diff(spectrum.integral(levels), axis=1, prepend=0.0)
+        drawn = generator.integers(n, size=(block.size, n)) + n * np.arange(block.size)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=block.size * n).reshape(block.size, n)
+        masses = np.diff(integral[np.cumsum(counts, axis=1)], axis=1, prepend=0.0)
         risks.append(masses @ x)
     low, high = np.quantile(np.concatenate(risks), [(1 - confidence) / 2, (1 + confidence) / 2])
     return RiskInterval(low, high)

@@ -136,7 +136,7 @@ def read_curves(run: Path) -> Curves:
         raise InputError(f"{path}: some lines have more or fewer cells than the header")
     columns = zip(*body, strict=True)
     return Curves(
-        run.name, {name: np.array([_cell(c) for c in column]) for name, column in zip(header, columns, strict=True)}
+        _name(run), {name: np.array([_cell(c) for c in column]) for name, column in zip(header, columns, strict=True)}
     )
 
 
@@ -237,3 +237,8 @@ def _cell(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
+
+
+def _name(run: Path) -> str:
+    """The folder's name; a seed's with the name of its study."""
+    return f"{run.parent.name}/{run.name}" if run.name.startswith("seed-") else run.name or str(run)
