@@ -1,0 +1,1 @@
+"""Runs: configuration, the training loop, checkpoints, saved policies and their evaluation."""
