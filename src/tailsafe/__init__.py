@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tailsafe.risk import CVaR, Mean, Pow, SpectralRisk, Spectrum, StepSpectrum, Wang, parse_spectrum
     from tailsafe.runs.config import Constraint, TrainConfig
     from tailsafe.runs.training import resume, train
+    from tailsafe.runs.evaluation import evaluate
+    from tailsafe.runs.policy import load_policy
     from tailsafe.tabular import FiniteCMDP, TabularSolution, solve_tabular
 
 # `gymnasium.make("tailsafe/PointGoal-v0")` works from here on; this imports neither JAX nor MuJoCo.
@@ -34,6 +36,8 @@ _HOME = {
     "TrainConfig": "runs.config",
     "resume": "runs.training",
     "train": "runs.training",
+    "evaluate": "runs.evaluation",
+    "load_policy": "runs.policy",
     "FiniteCMDP": "tabular",
     "TabularSolution": "tabular",
     "solve_tabular": "tabular",
@@ -53,6 +57,8 @@ __all__ = [
     "TrainConfig",
     "Wang",
     "__version__",
+    "evaluate",
+    "load_policy",
     "make_vec",
     "parse_spectrum",
     "resume",
