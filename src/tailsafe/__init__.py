@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from tailsafe.envs.vector import make_vec
     from tailsafe.risk import CVaR, Mean, Pow, SpectralRisk, Spectrum, StepSpectrum, Wang, parse_spectrum
     from tailsafe.runs.config import Constraint, TrainConfig
-    from tailsafe.runs.training import resume, train
     from tailsafe.runs.evaluation import evaluate
     from tailsafe.runs.policy import load_policy
+    from tailsafe.runs.training import resume, train
     from tailsafe.tabular import FiniteCMDP, TabularSolution, solve_tabular
 
 # `gymnasium.make("tailsafe/PointGoal-v0")` works from here on; this imports neither JAX nor MuJoCo.

@@ -58,13 +58,18 @@ class SrcpoConfig:
     ensemble: int = 2
     quantiles: int = 25
     target_quantiles: int = 50
+    # Gradient steps per update, each on one of critic_minibatches parts of the batch.
     critic_iterations: int = 40
+    critic_minibatches: int = 1
     projection: Projection = "interpolate"
     conjugate_gradient_iterations: int = 10
     damping: float = 0.01
     # How J_C is estimated for the decision satisfied or violated: from critics at all visited states as if they were
     # initial, at initial states, at visited states shifted by (D, b), or from the episodes that ended.
     estimator: Literal["visited", "initial", "shifted", "episodes"] = "visited"
+    # Gradients of J_R and J_C in the policy: through the critics at re-parameterised actions (exact expectations for
+    # discrete ones), or advantages times scores, with the TD(lambda) targets as the estimate of Q.
+    gradient: Literal["pathwise", "score"] = "pathwise"
     violated: ViolatedRule = "release"
     state_weighting: Literal["uniform", "discounted"] = "uniform"
     sampler_gradient: Literal["pathwise", "natural"] = "pathwise"
@@ -259,81 +264,121 @@ class Srcpo:
         )
         batch = state.replay.batch(for_batch, self.config.batch_chunks)
         with jax.default_matmul_precision(_PRECISIONS[self.config.precision]):
-            state, critic_metrics = self.update_critics(state, settings, batch, for_targets)
-            newest = jax.tree.map(lambda leaf: leaf[: self.config.policy_chunks], batch)
-            state, policy_metrics, values = self.update_policy(state, settings, newest, for_policy)
+            state, critic_metrics, advantages = self.update_critics(state, settings, batch, for_targets)
+            newest, advantages = jax.tree.map(lambda leaf: leaf[: self.config.policy_chunks], (batch, advantages))
+            state, policy_metrics, values = self.update_policy(state, settings, newest, advantages, for_policy)
             state, sampler_metrics = self.update_sampler(state, settings, newest, values, for_sampler)
         state = eqx.tree_at(lambda state: state.updates, state, state.updates + 1)
         return state, critic_metrics | policy_metrics | sampler_metrics
 
     def update_critics(
         self, state: LearnerState, settings: Settings, batch: Chunk, key: PRNGKeyArray
-    ) -> tuple[LearnerState, Metrics]:
-        """TD(lambda) targets from the current networks, then full-batch quantile regression on them."""
-        rows, targets, actions = self.critic_data(state, settings, batch, key)
+    ) -> tuple[LearnerState, Metrics, Float[Array, "R T N S"]]:
+        """TD(lambda) targets from the current networks, then quantile regression on them.
+
+        Also returns the advantages of the actions taken, of every signal, from the same targets.
+        """
+        for_targets, for_order, for_baseline = jax.random.split(key, 3)
+        # Time first; chunks and environments are one axis of independent segments.
+        segments = _segments(batch)
+        targets, ratio = self.targets(state, settings, segments, for_targets)
+        rows = _rows(segments)
+        advantages = self._advantages(state, settings, rows, targets, for_baseline) * ratio[..., None]
+        steps, chunks, envs = batch.reward.shape[1], batch.reward.shape[0], batch.reward.shape[2]
+        advantages = jnp.moveaxis(advantages.reshape(steps, chunks, envs, -1), 1, 0)
+
+        actions = self.actions.embed(segments.raw_action)
         features = jnp.concatenate([self._features(state, settings, rows), actions], axis=-1)
+        features = features.reshape(-1, features.shape[-1])
+        wanted = targets.reshape(targets.shape[0], -1, targets.shape[-1])
+        if self.config.critic_minibatches > 1:
+            order = jax.random.permutation(for_order, features.shape[0])
+            features, wanted = features[order], wanted[:, order]
         critics, optimizer, losses = fit_critics(
             state.critics,
             state.critic_optimizer,
             _ADAM,
             features,
-            targets,
+            wanted,
             settings.constraints.largest_return,
             settings.critic_rate,
             self.config.critic_iterations,
+            self.config.critic_minibatches,
         )
         state = eqx.tree_at(lambda state: (state.critics, state.critic_optimizer), state, (critics, optimizer))
-        return state, {"reward_critic_loss": losses[0], "cost_critic_loss": losses[1:]}
+        return state, {"reward_critic_loss": losses[0], "cost_critic_loss": losses[1:]}, advantages
 
-    def critic_data(
-        self, state: LearnerState, settings: Settings, batch: Chunk, key: PRNGKeyArray
-    ) -> tuple[_Rows, Float[Array, "S B K"], Float[Array, "B A"]]:
-        """States, targets and actions of a batch, flattened to rows in the order (T, chunk, environment)."""
-        # Time first; chunks and environments are one axis of independent segments.
-        batch = _segments(batch)
-        rows = _rows(batch)
+    def targets(
+        self, state: LearnerState, settings: Settings, segments: Chunk, key: PRNGKeyArray
+    ) -> tuple[Float[Array, "S T B K"], Float[Array, "T B"]]:
+        """TD(lambda) targets of all signals on segments (T, B), and the importance ratios of the actions taken."""
         following = _Rows(
-            batch.next_observation,
-            batch.delta,
-            batch.cost_so_far + batch.discount[..., None] * batch.costs,
-            batch.discount * settings.gamma,
+            segments.next_observation,
+            segments.delta,
+            segments.cost_so_far + segments.discount[..., None] * segments.costs,
+            segments.discount * settings.gamma,
         )
-        outputs = state.policy(self._features(state, settings, rows))
-        log_ratio = self.actions.log_prob(outputs, batch.raw_action) - batch.log_prob
+        outputs = state.policy(self._features(state, settings, _rows(segments)))
+        log_ratio = self.actions.log_prob(outputs, segments.raw_action) - segments.log_prob
         ratio = jnp.clip(jnp.exp(log_ratio), 0.0, LARGEST_RATIO)
-        features = self._features(state, settings, following)
-        outputs = state.policy(features)
-        raw = self.actions.sample(outputs, self.actions.noise(key, outputs.shape[:-1]))
-        inputs = jnp.concatenate([features, self.actions.embed(raw)], axis=-1)
-        shape = inputs.shape[:-1]
-        atoms = jnp.sort(self._atoms(state, settings, inputs.reshape(-1, inputs.shape[-1])), axis=-1)
-        # Segments and signals are one axis of independent rows: (T, K, B S).
-        atoms = jnp.transpose(atoms.reshape(atoms.shape[0], *shape, -1), (1, 3, 2, 0))
-        atoms = atoms.reshape(*atoms.shape[:2], -1)
-        signals = jnp.concatenate([batch.reward[..., None], batch.costs], axis=-1)
+        atoms = jnp.sort(self._sampled_atoms(state, settings, following, key), axis=-1)
+        signals = jnp.concatenate([segments.reward[..., None], segments.costs], axis=-1)
+        steps = signals.shape[0]
 
+        # Segments and signals are one axis of independent rows.
         def for_every_signal(values: Array) -> Array:
-            return jnp.broadcast_to(values[..., None], signals.shape).reshape(shape[0], -1)
+            return jnp.broadcast_to(values[..., None], signals.shape).reshape(steps, -1)
 
         targets = td_lambda(
-            signals.reshape(shape[0], -1),
-            atoms,
+            signals.reshape(steps, -1),
+            jnp.transpose(atoms, (1, 3, 2, 0)).reshape(steps, atoms.shape[-1], -1),
             for_every_signal(ratio),
-            for_every_signal(batch.terminated),
-            for_every_signal(batch.done),
+            for_every_signal(segments.terminated),
+            for_every_signal(segments.done),
             settings.gamma,
             settings.trace,
             self.config.target_quantiles,
             self.config.projection,
         )
         targets = targets.reshape(*targets.shape[:2], *signals.shape[1:])
-        targets = jnp.transpose(targets, (3, 0, 2, 1))  # (S, T, B, K)
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]) if leaf.ndim > 2 else leaf.reshape(-1), rows)
-        actions = self.actions.embed(batch.raw_action).reshape(-1, self.actions.size)
-        return flat, targets.reshape(targets.shape[0], -1, targets.shape[-1]), actions
+        return jnp.transpose(targets, (3, 0, 2, 1)), ratio
+
+    def _sampled_atoms(
+        self, state: LearnerState, settings: Settings, rows: _Rows, key: PRNGKeyArray
+    ) -> Float[Array, "S ... K"]:
+        """Atoms of every signal at (s, a) with a fresh from the current policy."""
+        features = self._features(state, settings, rows)
+        outputs = state.policy(features)
+        raw = self.actions.sample(outputs, self.actions.noise(key, outputs.shape[:-1]))
+        inputs = jnp.concatenate([features, self.actions.embed(raw)], axis=-1)
+        atoms = self._atoms(state, settings, inputs.reshape(-1, inputs.shape[-1]))
+        return atoms.reshape(atoms.shape[0], *inputs.shape[:-1], -1)
+
+    def _advantages(
+        self,
+        state: LearnerState,
+        settings: Settings,
+        rows: _Rows,
+        targets: Float[Array, "S T B K"],
+        key: PRNGKeyArray,
+    ) -> Float[Array, "T B S"]:
+        """A_R and A_{i,g} = (Q_g - V_g) / b of the actions taken: Q from the targets, V from the critics."""
+        constraints = settings.constraints
+        budget = constraints.budget(constraints.beta(rows.delta), rows.cost_so_far, rows.discount)
+
+        def values(atoms: Float[Array, "S T B K"]) -> Float[Array, "S T B"]:
+            return jnp.concatenate([atoms[:1].mean(-1), constraints.g(atoms[1:], budget).mean(-1)])
+
+        advantages = values(targets) - values(self._sampled_atoms(state, settings, rows, key))
+        return jnp.moveaxis(advantages, 0, -1)
 
     def update_policy(
-        self, state: LearnerState, settings: Settings, batch: Chunk, key: PRNGKeyArray
+        self,
+        state: LearnerState,
+        settings: Settings,
+        batch: Chunk,
+        advantages: Float[Array, "R T N S"],
+        key: PRNGKeyArray,
     ) -> tuple[LearnerState, Metrics, Float[Array, "U C+1"]]:
         """One trust-region step per unit (a group of a chunk), averaged. Also returns J_R and J_C of every unit."""
         config = self.config
@@ -343,7 +388,8 @@ class Srcpo:
         radius = self._radius(state, settings)
         keys = jax.random.split(key, units.reward.shape[0])
         solve = partial(self._unit_step, state, settings, parameters, unravel, radius)
-        directions, values, excess, predicted = jax.vmap(solve)(units, initial, keys)
+        by_unit = _by_unit(advantages, groups=config.groups)
+        directions, values, excess, predicted = jax.vmap(solve)(units, initial, by_unit, keys)
         direction = directions.mean(0)
 
         rows = _rows(units)
@@ -380,6 +426,7 @@ class Srcpo:
         radius: Float[Array, ""],
         unit: Chunk,
         initial_observation: Float[Array, "N O"],
+        advantages: Float[Array, "B S"],
         key: PRNGKeyArray,
     ) -> tuple[Array, Array, Array, Array]:
         """The step of one unit: direction (P,), values (1 + C,) before it, excess over the limits (C,), KL.  Sec. 7"""
@@ -404,8 +451,13 @@ class Srcpo:
             return policy(features)
 
         outputs, pull_back = jax.vjp(outputs_of, parameters)
-        noise = self.actions.noise(for_gradient, outputs.shape[:-1])
-        _, by_state = self.actions.output_gradients(outputs, noise, value_of, 1 + self.num_costs)
+        if self.config.gradient == "score":
+            centred = advantages - weights @ advantages
+            score = jax.grad(lambda outputs: self.actions.log_prob(outputs, unit.raw_action).sum())(outputs)
+            by_state = centred.T[..., None] * score
+        else:
+            noise = self.actions.noise(for_gradient, outputs.shape[:-1])
+            _, by_state = self.actions.output_gradients(outputs, noise, value_of, 1 + self.num_costs)
         gradients = jax.vmap(lambda gradient: pull_back(weights[:, None] * gradient)[0])(by_state) * settings.horizon
 
         product = fisher_product(outputs_of, parameters, self.actions, weights, self.config.damping)

@@ -69,19 +69,29 @@ def fit_critics(
     largest_return: Float[Array, " C"],
     learning_rate: Float[Array, ""],
     iterations: int,
+    minibatches: int = 1,
 ) -> tuple[Critics, optax.OptState, Float[Array, " S"]]:
-    """`iterations` steps on the whole batch. Returns also the loss of each signal before the first."""
+    """`iterations` gradient steps, each on one of `minibatches` equal parts of the batch, in turn.
 
-    def loss(critics: Critics) -> Float[Array, ""]:
-        return quantile_loss(critics(features, largest_return), targets)
+    The rows must come in random order if there is more than one part; rows that do not fill a part are left out. Returns
+    also the loss of each signal on the first part before the first step.
+    """
+    size = features.shape[0] // minibatches
+    parts = features[: size * minibatches].reshape(minibatches, size, -1)
+    signals = targets.shape[0]
+    wanted = targets[:, : size * minibatches].reshape(signals, minibatches, size, -1)
 
-    def iterate(_: Array, carry: tuple[Critics, optax.OptState]) -> tuple[Critics, optax.OptState]:
+    def loss(critics: Critics, part: Array) -> Float[Array, ""]:
+        return quantile_loss(critics(parts[part], largest_return), wanted[:, part])
+
+    def iterate(index: Array, carry: tuple[Critics, optax.OptState]) -> tuple[Critics, optax.OptState]:
         critics, optimizer_state = carry
-        updates, optimizer_state = optimizer.update(jax.grad(loss)(critics), optimizer_state)
+        gradients = jax.grad(loss)(critics, index % minibatches)
+        updates, optimizer_state = optimizer.update(gradients, optimizer_state)
         updates = jax.tree.map(lambda update: -learning_rate * update, updates)
         return eqx.apply_updates(critics, updates), optimizer_state
 
-    quantiles = critics(features, largest_return)
-    before = jax.vmap(lambda q, t: quantile_loss(q[None], t[None]))(quantiles, targets)
+    quantiles = critics(parts[0], largest_return)
+    before = jax.vmap(lambda q, t: quantile_loss(q[None], t[None]))(quantiles, wanted[:, 0])
     critics, optimizer_state = jax.lax.fori_loop(0, iterations, iterate, (critics, optimizer_state))
     return critics, optimizer_state, before
