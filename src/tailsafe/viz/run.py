@@ -70,7 +70,7 @@ def _draw_costs(axes: Any, evaluation: Evaluation, index: int) -> None:
     _draw_spectrum(axes, report, samples, span)
     axes.set(xlim=(-0.04 * span, 1.06 * span), ylim=(0, top))
     axes.legend(frameon=False, loc="center right", fontsize=8)
-    tidy(axes, f"{described.name}: limit {_words(report.verdict)}", "discounted cost of an episode", "episodes")
+    tidy(axes, f"{described.name}: {_words(report.verdict)}", "discounted cost of an episode", "episodes")
 
 
 def _draw_spectrum(axes: Any, report: ConstraintReport, samples: NDArray[np.float64], span: float) -> None:
@@ -93,7 +93,7 @@ def _bounds(report: ConstraintReport) -> str:
 
 
 def _words(verdict: str) -> str:
-    return {"met": "met", "violated": "violated", "cannot tell": "met or not, cannot tell"}[verdict]
+    return "cannot tell whether the limit is met" if verdict == "cannot tell" else f"limit {verdict}"
 
 
 def _bins(samples: NDArray[np.float64]) -> int:
