@@ -131,7 +131,7 @@ def _print(result: Evaluation) -> None:
         table.add_row(name, *(cell(report) for report in result.constraints))
     out.print(table)
     for report in result.constraints:
-        if report.verdict != "cannot tell":
+        if report.verdict != "cannot tell" or result.exact is not None:
             continue
         if math.isinf(report.largest_return):
             out.print(f"{report.description.name}: no upper bound, since the largest cost of a step is not known")
