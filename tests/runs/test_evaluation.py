@@ -1,6 +1,8 @@
 """Evaluation: verdicts and units on constructed samples, exact figures against enumeration, the commands end to end."""
 
+import dataclasses
 import json
+import shutil
 
 import gymnasium
 import numpy as np
@@ -98,6 +100,18 @@ def test_units():
         assert report.to_json()["limit"] == limit
 
 
+def test_units_of_a_finite_problem_and_of_a_limit_of_zero():
+    # gamma 1, horizon 2: a limit of 1 per step is one of 2 on the sum.
+    description = finite_description(gamble(), [constraint("cost", "mean", 1.0, "step", 2.0)])
+    assert description.unit_factor(description.constraints[0]) == 0.5
+    for unit, factor in [("discounted", 1.0), ("step", 0.5), ("episode", 1.0)]:
+        description = finite_description(gamble(), [constraint("cost", "mean", 0.0, unit)])
+        assert description.unit_factor(description.constraints[0]) == factor
+    for unit, factor in [("discounted", 1.0), ("step", 0.1), ("episode", 1.0)]:
+        description = one_cost("mean", 0.0, unit)
+        assert description.unit_factor(description.constraints[0]) == pytest.approx(factor)
+
+
 def test_no_upper_bound_without_a_largest_cost_or_with_a_wrong_one():
     samples = np.linspace(0, 2, 100)
     unknown = constraint_report(one_cost(limit=1.8, largest=np.inf), 0, episodes_with(samples), 0.95)
@@ -106,6 +120,9 @@ def test_no_upper_bound_without_a_largest_cost_or_with_a_wrong_one():
     wrong = constraint_report(one_cost(largest=0.1), 0, episodes_with(samples), 0.95)
     assert wrong.to_json()["high"] is None
     json.dumps(unknown.to_json(), allow_nan=False)
+    # The critics' cap is no bound on what the environment can do.
+    capped = dataclasses.replace(one_cost(limit=1.8, largest=np.inf), largest_return=(1000.0,))
+    assert constraint_report(capped, 0, episodes_with(samples), 0.95).verdict == "cannot tell"
 
 
 def test_bounds_of_a_mean():
@@ -175,13 +192,15 @@ def test_sampled_and_exact_agree_on_a_finite_task(tmp_path):
     problem = random_problem(3, horizon=4, costs=2)
     names = [constraint("cost0", "cvar:0.5", 1.5), constraint("cost1", "mean", 1.0)]
     save(tmp_path, finite_description(problem, names))
-    result = evaluate(tmp_path, 1000, confidence=0.999)
+    policy = load_policy(tmp_path)
+    result = evaluate(policy, 1000, confidence=0.999)
     assert result.discounted_reward.student.low <= result.exact.reward <= result.discounted_reward.student.high
     for sampled, exact in zip(result.constraints, result.exact.risks, strict=True):
         assert sampled.free.low <= exact <= sampled.free.high
-    again = evaluate(tmp_path, 1000, confidence=0.999)
+    # Playing again gives the same episodes, whatever the policy did in between.
+    again = evaluate(policy, 1000, exact=False)
     np.testing.assert_array_equal(result.episodes.discounted_costs, again.episodes.discounted_costs)
-    other = evaluate(tmp_path, 1000, seed=1, exact=False)
+    other = evaluate(policy, 1000, seed=1, exact=False)
     assert not np.array_equal(result.episodes.discounted_costs, other.episodes.discounted_costs)
     assert other.exact is None
     assert "cvar:0.5" in str(result)
@@ -330,12 +349,23 @@ def test_evaluate_command(call, finite_run):
     assert (one["risk_measure"], one["limit"], one["unit"]) == ("cvar:0.75", 1.0, "discounted")
     assert one["verdict"] in ("met", "violated", "cannot tell")
     assert set(shown["exact"]) >= {"reward", "risks", "optimum", "gap", "feasible"}
-    assert json.loads((finite_run / "evaluation.json").read_text()) == shown
+    assert {"run": str(finite_run)} | json.loads((finite_run / "evaluation.json").read_text()) == shown
     assert (finite_run / "evaluation.png").read_bytes().startswith(b"\x89PNG")
     code, out, _ = call("evaluate", finite_run / "policy", "--episodes", 50, "--deterministic", "--confidence", 0.8)
     assert code == 0
     for words in ("without sampling", "optimum", "cvar:0.75", "1/discounted", "likeliest"):
         assert words in out
+
+
+def test_evaluate_every_seed_of_a_run(call, finite_run, tmp_path):
+    for seed in (2, 10):
+        shutil.copytree(finite_run / "policy", tmp_path / f"seed-{seed}" / "policy")
+    code, out, _ = call("evaluate", tmp_path, "--episodes", 10, "--json")
+    assert code == 0
+    shown = json.loads(out.splitlines()[-1])["runs"]
+    assert [entry["run"] for entry in shown] == [str(tmp_path / "seed-2"), str(tmp_path / "seed-10")]
+    assert all((tmp_path / f"seed-{seed}" / "evaluation.png").is_file() for seed in (2, 10))
+    assert call("evaluate", tmp_path, "--plot", tmp_path / "x.png")[0] == 2
 
 
 def test_evaluate_without_matplotlib_says_so_and_goes_on(call, finite_run, monkeypatch):

@@ -39,8 +39,7 @@ def features_of(algorithm, settings, state, observation, cost_so_far, discount):
     return algorithm._features(state, settings, _Rows(observation, delta, cost_so_far, discount))
 
 
-@pytest.mark.parametrize("augmented", [False, True])
-@pytest.mark.parametrize("fixed_log_std", [None, -0.7])
+@pytest.mark.parametrize(("augmented", "fixed_log_std"), [(False, None), (True, -0.7)])
 def test_a_loaded_policy_does_what_the_training_network_does(tmp_path, augmented, fixed_log_std):
     description = box_description(augmented=augmented, fixed_log_std=fixed_log_std, clip_observation=1.5)
     algorithm, settings, state = save_learner(tmp_path, description)

@@ -502,8 +502,12 @@ class Srcpo:
         rows = _rows(unit)
         if estimator == "initial":
             rows = self._initial_rows(initial_observation, rows.delta[: initial_observation.shape[0]])
-        values = self._values_at(state, settings, rows, shifted=estimator != "visited", key=key)
-        return values.mean(-1)
+        shifted = estimator != "visited"
+        values = self._values_at(state, settings, rows, shifted=shifted, key=key)
+        # E[g(D_t + b_t Z(s_t))] is the same for every t. Early states say most about the current policy: late ones carry
+        # costs that older policies ran up.
+        weights = rows.discount if shifted else jnp.ones_like(rows.discount)
+        return values @ (weights / weights.sum())
 
     def _values_at(
         self, state: LearnerState, settings: Settings, rows: _Rows, *, shifted: bool, key: PRNGKeyArray

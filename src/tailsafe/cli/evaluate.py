@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from tailsafe.cli.app import JsonFlag, app, console, emit_json
+from tailsafe.errors import InputError
 from tailsafe.files import check_writable
 
 if TYPE_CHECKING:
@@ -37,46 +38,55 @@ def evaluate(
 ) -> None:
     """Reward, cost rate and each risk of a trained policy with confidence bounds, and a verdict per constraint.
 
-    Writes evaluation.json and evaluation.png into the run folder.
+    Writes evaluation.json and evaluation.png into the run folder. A folder with several seeds gives a report for each;
+    their JSON is then a list under "runs".
     """
-    folder = run if run.is_dir() else run.parent
     if plot is not None:
         from tailsafe.viz.figures import check_target
 
         check_target(plot)
     from tailsafe.runs.evaluation import FILE_NAME
     from tailsafe.runs.evaluation import evaluate as play_and_judge
-    from tailsafe.runs.policy import load_policy
+    from tailsafe.runs.policy import load_policy, policy_folders
 
-    policy = load_policy(run)
-    check_writable(folder / FILE_NAME)
-    with _Progress(quiet=json, total=episodes) as progress:
-        result = play_and_judge(
-            policy,
-            episodes,
-            seed,
-            confidence=confidence,
-            deterministic=deterministic,
-            interval=cast(Literal["distribution-free", "bootstrap"], interval),
-            backend=backend,
-            progress=progress,
-        )
-    result.save(folder / FILE_NAME)
-    notes = [f"report: {folder / FILE_NAME}"]
-    if plot is not None or importlib.util.find_spec("matplotlib"):
-        from tailsafe.viz.run import draw_evaluation
-
-        target = plot or folder / "evaluation.png"
-        draw_evaluation(result, target)
-        notes.append(f"picture: {target}")
-    else:
-        notes.append("no picture: it needs matplotlib (pip install 'tailsafe[plot]')")
+    folders = policy_folders(run)
+    if plot is not None and len(folders) > 1:
+        raise InputError(f"{run} holds {len(folders)} runs, which one picture cannot show: evaluate one without --plot")
+    policies = [load_policy(folder) for folder in folders]
+    for folder in folders:
+        check_writable(folder / FILE_NAME)
+    reports = []
+    for folder, policy in zip(folders, policies, strict=True):
+        with _Progress(quiet=json, total=episodes) as progress:
+            result = play_and_judge(
+                policy,
+                episodes,
+                seed,
+                confidence=confidence,
+                deterministic=deterministic,
+                interval=cast(Literal["distribution-free", "bootstrap"], interval),
+                backend=backend,
+                progress=progress,
+            )
+        result.save(folder / FILE_NAME)
+        reports.append({"run": str(folder)} | result.to_json())
+        picture = _draw(result, plot, folder / "evaluation.png")
+        if not json:
+            _print(result)
+            console().print(f"report: {folder / FILE_NAME}")
+            console().print(picture)
     if json:
-        emit_json(result.to_json())
-        return
-    _print(result)
-    for note in notes:
-        console().print(note)
+        emit_json(reports[0] if len(reports) == 1 else {"runs": reports})
+
+
+def _draw(result: Evaluation, wanted: Path | None, default: Path) -> str:
+    """Draw if that is possible here; says where, or why not."""
+    if wanted is None and importlib.util.find_spec("matplotlib") is None:
+        return "no picture: it needs matplotlib (pip install 'tailsafe[plot]')"
+    from tailsafe.viz.run import draw_evaluation
+
+    draw_evaluation(result, wanted or default)
+    return f"picture: {wanted or default}"
 
 
 class _Progress:
@@ -121,7 +131,7 @@ def _print(result: Evaluation) -> None:
         table.add_row(name, *(cell(report) for report in result.constraints))
     out.print(table)
     for report in result.constraints:
-        if report.verdict != "cannot tell":
+        if report.verdict != "cannot tell" or result.exact is not None:
             continue
         if math.isinf(report.largest_return):
             out.print(f"{report.description.name}: no upper bound, since the largest cost of a step is not known")

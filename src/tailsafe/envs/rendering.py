@@ -112,11 +112,6 @@ class Stage:
             )
             scene.ngeom += 1
 
-    @property
-    def robot(self) -> NDArray[np.float64]:
-        """Where the robot stands (2,) [m]."""
-        return np.array(self.data.body("agent").xpos[:2])
-
 
 class ImageRenderer:
     """Off-screen images, seen from above and behind."""

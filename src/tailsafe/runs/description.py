@@ -230,8 +230,10 @@ class PolicyDescription:
         if not 0 < self.gamma <= 1:
             raise InputError(f"gamma is {self.gamma:g}; it must be in (0, 1]")
         for constraint in self.constraints:
-            if constraint.unit != "discounted" and self.gamma == 1:
-                raise InputError(f"the limit of {constraint.name} is per {constraint.unit}, which needs gamma below 1")
+            if constraint.unit == "step" and self.gamma == 1 and self.task.episode_length is None:
+                raise InputError(
+                    f"the limit of {constraint.name} is per step: it needs gamma below 1 or an episode length"
+                )
             if constraint.unit == "episode" and self.task.episode_length is None:
                 raise InputError(f"the limit of {constraint.name} is per episode, but the length of one is not known")
 
@@ -246,12 +248,17 @@ class PolicyDescription:
     def unit_factor(self, constraint: ConstraintDescription) -> float:
         """What a risk of the discounted sum is multiplied with to be in the unit of the limit.
 
-        Per step (1 - gamma); per episode L (1 - gamma), L the length of an episode.
+        The inverse of what training did with the limit: per step (1 - gamma), or one over the discounted number of
+        steps of a finite problem; per episode, that times the length of an episode.
         """
+        if constraint.limit > 0 and constraint.discounted_limit > 0:
+            return constraint.limit / constraint.discounted_limit
         if constraint.unit == "discounted":
             return 1.0
+        # A limit of zero says nothing about the conversion.
+        finite = self.task.problem is not None or self.gamma == 1
         steps = 1 if constraint.unit == "step" else self.task.episode_length or 1
-        return steps * (1 - self.gamma)
+        return steps / discounted_length(self.gamma, self.task.episode_length if finite else None)
 
     def to_json(self, delta: Sequence[float]) -> dict[str, Any]:
         """policy.json, with the sampler's mode `delta` for people to read."""
@@ -286,6 +293,13 @@ class PolicyDescription:
             steps=fields.whole("steps", 0),
             version=fields.text("version"),
         )
+
+
+def discounted_length(gamma: float, steps: int | None) -> float:
+    """The discounted sum of ones over `steps` steps, or over endless ones."""
+    if steps is None:
+        return 1 / (1 - gamma) if gamma < 1 else math.inf
+    return float(steps) if gamma == 1 else (1 - gamma**steps) / (1 - gamma)
 
 
 class Fields:

@@ -23,7 +23,7 @@ from tailsafe.files import replacing
 from tailsafe.risk import Mean, SpectralRisk
 from tailsafe.risk.bootstrap import bootstrap_interval
 from tailsafe.risk.interval import risk_interval
-from tailsafe.runs.description import ConstraintDescription, PolicyDescription
+from tailsafe.runs.description import ConstraintDescription, PolicyDescription, discounted_length
 from tailsafe.runs.episodes import Episodes, Progress, play
 from tailsafe.runs.exact import ExactEvaluation, evaluate_on_problem
 from tailsafe.runs.policy import LoadedPolicy, load_policy
@@ -302,12 +302,15 @@ def verdict(interval: Interval, limit: float) -> Verdict:
 
 
 def largest_return(description: PolicyDescription, index: int) -> float:
-    """The largest discounted sum of a cost in an episode, a little widened for rounding; inf where unknown."""
-    largest, steps = description.largest_return[index], description.task.episode_length
-    cost, gamma = description.task.largest_costs[index], description.gamma
-    if steps is not None and math.isfinite(cost):
-        weights = steps if gamma == 1 else (1 - gamma**steps) / (1 - gamma)
-        largest = min(largest, cost * weights)
+    """The largest discounted sum of a cost in an episode, a little widened for rounding; inf where unknown.
+
+    From what the environment says about its costs alone: where it says nothing, the learner's own `largest_return` is
+    a cap for its critics, which no bound may rest on.
+    """
+    cost = description.task.largest_costs[index]
+    if not math.isfinite(cost):
+        return math.inf
+    largest = cost * discounted_length(description.gamma, description.task.episode_length)
     return largest * (1 + _ROUNDING) + _ROUNDING
 
 

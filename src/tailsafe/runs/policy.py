@@ -273,6 +273,15 @@ class _SoFar:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
+def policy_folders(path: Path) -> list[Path]:
+    """The folder itself, or those of its seeds where it holds one run for each."""
+    folder = path.parent if path.name in (JSON_NAME, TENSORS_NAME) else path
+    seeds = [child for child in folder.glob("seed-*") if (child / FOLDER / JSON_NAME).is_file()]
+    if not seeds or (folder / FOLDER / JSON_NAME).is_file() or (folder / JSON_NAME).is_file():
+        return [folder]
+    return sorted(seeds, key=lambda child: (len(child.name), child.name))
+
+
 def _policy_folder(path: Path) -> Path:
     if path.name in (JSON_NAME, TENSORS_NAME):
         return path.parent

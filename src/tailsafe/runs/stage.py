@@ -165,7 +165,10 @@ def _factory(name: str) -> Callable[[], Any]:
         return lambda: gymnasium.make(name)
     module_name, _, class_name = name.partition(":")
     if not class_name:
-        raise InputError(f"{name!r} is no task, no Gymnasium id and not of the form MODULE:CLASS")
+        raise InputError(
+            f"{name!r} is no task, no Gymnasium id and not of the form MODULE:CLASS: pass environment=, a function "
+            "that builds the environment"
+        )
     sys.path.insert(0, "")
     try:
         found = getattr(importlib.import_module(module_name), class_name, None)

@@ -63,14 +63,19 @@ def _draw_costs(axes: Any, evaluation: Evaluation, index: int) -> None:
     for x, names in labels.items():
         axes.axvline(x, color=GREY, linewidth=0.8, linestyle=":")
         axes.text(x, top, ", ".join(names) + " ", rotation=90, va="top", ha="right", fontsize=8, color=GREY)
-    unit = described.unit
-    risk = f"{described.risk_measure} = {report.risk:.3g}/{unit} {_bounds(report)}"
+    unit = "" if described.unit == "discounted" else f"/{described.unit}"
+    risk = f"{described.risk_measure} = {report.risk:.3g}{unit} {_bounds(report)}"
     axes.axvline(report.discounted_risk, color=ORANGE, linewidth=2, label=risk)
-    axes.axvline(described.discounted_limit, color=RED, linestyle="--", label=f"limit {described.limit:g}/{unit}")
+    axes.axvline(described.discounted_limit, color=RED, linestyle="--", label=f"limit {described.limit:g}{unit}")
+    # The bounds as a bar across the risk; one that has no end leaves the picture.
+    factor = evaluation.policy.unit_factor(described)
+    ends = [report.deciding.low / factor, min(report.deciding.high / factor, 2 * span)]
+    axes.plot(ends, [0.72 * top] * 2, color=ORANGE, linewidth=1.5, marker="|", markersize=10)
     _draw_spectrum(axes, report, samples, span)
     axes.set(xlim=(-0.04 * span, 1.06 * span), ylim=(0, top))
-    axes.legend(frameon=False, loc="center right", fontsize=8)
-    tidy(axes, f"{described.name}: limit {_words(report.verdict)}", "discounted cost of an episode", "episodes")
+    # Below the picture: costs may pile up anywhere inside of it.
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=9)
+    tidy(axes, f"{described.name}: {_words(report.verdict)}", "discounted cost of an episode", "episodes")
 
 
 def _draw_spectrum(axes: Any, report: ConstraintReport, samples: NDArray[np.float64], span: float) -> None:
@@ -93,7 +98,7 @@ def _bounds(report: ConstraintReport) -> str:
 
 
 def _words(verdict: str) -> str:
-    return {"met": "met", "violated": "violated", "cannot tell": "met or not, cannot tell"}[verdict]
+    return "cannot tell whether the limit is met" if verdict == "cannot tell" else f"limit {verdict}"
 
 
 def _bins(samples: NDArray[np.float64]) -> int:
