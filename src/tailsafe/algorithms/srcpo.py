@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from tailsafe.learning.actions import Actions
 from tailsafe.learning.chunks import Chunk, Replay, Transition
 from tailsafe.learning.constraints import Constraints
-from tailsafe.learning.critics import fit_critics
+from tailsafe.learning.critics import ADAM, fit_critics
 from tailsafe.learning.environments import JaxEnvironments
 from tailsafe.learning.experience import Actor, as_chunk, record
 from tailsafe.learning.networks import Critics, Initialization, Policy, pooled
@@ -133,7 +133,6 @@ class _Rows:
     discount: Array
 
 
-_ADAM = optax.scale_by_adam()
 _SAMPLER_OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam())
 
 
@@ -170,7 +169,7 @@ class Srcpo:
         return LearnerState(
             policy=policy,
             critics=critics,
-            critic_optimizer=_ADAM.init(eqx.filter(critics, eqx.is_array)),
+            critic_optimizer=ADAM.init(eqx.filter(critics, eqx.is_array)),
             sampler=sampler,
             sampler_optimizer=_SAMPLER_OPTIMIZER.init(sampler.phi),
             normalizer=Normalizer.create(self.observation_size),
@@ -263,7 +262,7 @@ class Srcpo:
             (state.replay.add(chunk), state.normalizer.update(chunk.observation)),
         )
         batch = state.replay.batch(for_batch, self.config.batch_chunks)
-        with jax.default_matmul_precision(_PRECISIONS[self.config.precision]):
+        with jax.default_matmul_precision(PRECISIONS[self.config.precision]):
             state, critic_metrics, advantages = self.update_critics(state, settings, batch, for_targets)
             newest, advantages = jax.tree.map(lambda leaf: leaf[: self.config.policy_chunks], (batch, advantages))
             state, policy_metrics, values = self.update_policy(state, settings, newest, advantages, for_policy)
@@ -297,7 +296,7 @@ class Srcpo:
         critics, optimizer, losses = fit_critics(
             state.critics,
             state.critic_optimizer,
-            _ADAM,
+            ADAM,
             features,
             wanted,
             settings.constraints.largest_return,
@@ -626,7 +625,7 @@ class Srcpo:
         )
 
 
-_PRECISIONS = {"float32": "float32", "tf32": "tensorfloat32", "bf16": "bfloat16"}
+PRECISIONS = {"float32": "float32", "tf32": "tensorfloat32", "bf16": "bfloat16"}
 
 
 def _rows(chunk: Chunk) -> _Rows:

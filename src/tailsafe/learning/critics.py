@@ -13,6 +13,10 @@ from jaxtyping import Array, Float
 from tailsafe.learning.networks import Critics
 
 
+# Without a learning rate, which differs between runs of one program.
+ADAM = optax.scale_by_adam()
+
+
 @jax.custom_vjp
 def quantile_loss(quantiles: Float[Array, "S E B L"], targets: Float[Array, "S B K"]) -> Float[Array, ""]:
     """Sum over signals of the mean of delta (tau - 1{delta < 0}), delta = target - quantile, over (E, B, L, K).
