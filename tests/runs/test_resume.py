@@ -52,9 +52,10 @@ def stop_after(monkeypatch, updates):
 
 def test_stop_and_resume_equals_straight_through(straight, tmp_path, monkeypatch):
     folder = tmp_path / "run"
-    with monkeypatch.context() as patch, pytest.raises(RunInterrupted) as stopped:
+    with monkeypatch.context() as patch:
         stop_after(patch, 4)
-        ts.train(finite_config(folder, 8), progress=False)
+        with pytest.raises(RunInterrupted) as stopped:
+            ts.train(finite_config(folder, 8), progress=False)
     assert stopped.value.steps == 4 * PER_UPDATE
     assert "tailsafe resume" in str(stopped.value)
     run = resume(folder, progress=False)
@@ -84,9 +85,10 @@ def test_mujoco_resumes_bit_for_bit(tmp_path, monkeypatch):
         )
 
     ts.train(config(tmp_path / "straight"), progress=False)
-    with monkeypatch.context() as patch, pytest.raises(RunInterrupted):
+    with monkeypatch.context() as patch:
         stop_after(patch, 3)
-        ts.train(config(tmp_path / "stopped"), progress=False)
+        with pytest.raises(RunInterrupted):
+            ts.train(config(tmp_path / "stopped"), progress=False)
     resume(tmp_path / "stopped", progress=False)
     first, second = last_arrays(tmp_path / "straight"), last_arrays(tmp_path / "stopped")
     assert any(array.dtype == np.float64 for name, array in first.items() if name.startswith("environments/"))
@@ -134,7 +136,7 @@ def test_three_checkpoints_are_kept(tmp_path):
 
 
 def test_folders_that_are_no_runs(tmp_path):
-    with pytest.raises(ts.InputError, match="is .* the folder of a run"):
+    with pytest.raises(ts.InputError, match="the folder of a run"):
         resume(tmp_path / "nowhere")
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ts.InputError, match="format None"):
