@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import gymnasium
 import jax
@@ -10,9 +11,10 @@ import pytest
 
 import tailsafe as ts
 from tailsafe.cli import main
-from tailsafe.envs.learning import make_environments
+from tailsafe.envs.learning import make_environments, staggered_steps
 from tailsafe.learning.actions import BoxActions, DiscreteActions
 from tailsafe.runs.logs import make_row
+from tailsafe.runs.plan import make_plan
 from tailsafe.runs.training import NonFiniteError, resume
 from tests.runs.tiny import (
     PER_UPDATE,
@@ -24,6 +26,7 @@ from tests.runs.tiny import (
     ShapeShifter,
     Switch,
     Unbounded,
+    assert_same_arrays,
     command_settings,
     finite_config,
     last_arrays,
@@ -40,27 +43,6 @@ def user_config(task, out, names=("speeding",), updates=3):
         out=out,
         settings={**TINY, "checkpoint_every": PER_UPDATE},
     )
-
-
-def test_the_log_of_a_finite_run(tmp_path):
-    folder = tmp_path / "run"
-    ts.train(finite_config(folder, 4), progress=False)
-    with (folder / "metrics.csv").open(newline="") as handle:
-        rows = list(csv.DictReader(handle))
-    assert [int(row["steps"]) for row in rows] == [2 * PER_UPDATE, 4 * PER_UPDATE]
-    # Episodes of two_roads have 6 steps; 16 steps of 4 environments are 8 whole episodes.
-    assert int(rows[0]["episodes"]) == 8
-    assert float(rows[0]["episode_length"]) == 6
-    assert float(rows[0]["limit_cost"]) == 2
-    wanted = {"risk_cost", "cost_rate_cost", "sub_risk_cost", "beta_0", "kl", "reward", "seconds", "steps_per_second"}
-    assert wanted <= set(rows[0])
-    arrays = last_arrays(folder)
-    sums = arrays["state/actor.finished.discounted_costs"][: int(arrays["state/actor.finished.count"])]
-    assert float(rows[1]["risk_cost"]) == pytest.approx(float(ts.CVaR(0.75).risk(sums[:, 0].astype(float))))
-    assert list((folder / "tensorboard").glob("events.out.tfevents.*"))
-    saved = json.loads((folder / "config.json").read_text())
-    assert saved["settings"]["problem"]["horizon"] == 6  # the folder alone is enough
-    assert saved["versions"]["jax"] == jax.__version__
 
 
 def test_rows_use_only_finished_episodes():
@@ -85,59 +67,65 @@ def test_rows_use_only_finished_episodes():
 
 
 def test_several_seeds_in_one_program_equal_single_runs(tmp_path):
-    ts.train(finite_config(tmp_path / "both", 4, seed=3, seeds=2), progress=False)
-    for seed in (3, 4):
-        ts.train(finite_config(tmp_path / f"alone-{seed}", 4, seed=seed), progress=False)
-        together, alone = last_arrays(tmp_path / "both" / f"seed-{seed}"), last_arrays(tmp_path / f"alone-{seed}")
-        assert together.keys() == alone.keys()
-        for name, array in alone.items():
-            # Batched matrix products sum in another order than single ones; everything else is the same program.
-            assert np.allclose(together[name], array, rtol=2e-3, atol=2e-4), name
-        integers = [name for name, array in alone.items() if array.dtype.kind in "iub" and "finished" not in name]
-        assert all(np.array_equal(together[name], alone[name]) for name in integers)
-    first = last_arrays(tmp_path / "both" / "seed-3")["state/learner.sampler.phi"]
-    assert not np.array_equal(first, last_arrays(tmp_path / "both" / "seed-4")["state/learner.sampler.phi"])
+    both = tmp_path / "both"
+    ts.train(finite_config(both, 4, seed=3, seeds=2), progress=False)
+    ts.train(finite_config(tmp_path / "alone", 4, seed=4), progress=False)
+    together, alone = last_arrays(both / "seed-4"), last_arrays(tmp_path / "alone")
+    assert together.keys() == alone.keys()
+    for name, array in alone.items():
+        # Batched matrix products sum in another order than single ones; everything else is the same program.
+        assert np.allclose(together[name], array, rtol=2e-3, atol=2e-4), name
+    other = last_arrays(both / "seed-3")
+    assert not np.array_equal(other["state/learner.sampler.phi"], together["state/learner.sampler.phi"])
+
+    # As if the process had died between the two runs' last checkpoints: both go back to what both have.
+    shutil.rmtree(both / "seed-4" / "checkpoints" / str(4 * PER_UPDATE))
+    assert resume(both, progress=False).steps == 2 * 4 * PER_UPDATE
+    assert_same_arrays(last_arrays(both / "seed-4"), together)
+    assert_same_arrays(last_arrays(both / "seed-3"), other)
 
 
-def test_several_seeds_resume_from_what_all_of_them_have(tmp_path):
-    import shutil
-
-    folder = tmp_path / "run"
-    ts.train(finite_config(folder, 4, seeds=2), progress=False)
-    before = last_arrays(folder / "seed-1")
-    # As if the process had died between the two runs' last checkpoints.
-    shutil.rmtree(folder / "seed-1" / "checkpoints" / str(4 * PER_UPDATE))
-    run = resume(folder, progress=False)
-    assert run.steps == 2 * 4 * PER_UPDATE
-    after = last_arrays(folder / "seed-1")
-    assert all(np.array_equal(before[name], after[name]) for name in before)
+FORMS = {
+    "module": "tests.runs.tiny:Corridor",
+    "object": Corridor(),
+    "class": Corridor,
+    "factory": lambda: Corridor(),
+    "id": "tests/Corridor-v0",
+    "made": "made by gymnasium",
+}
 
 
-@pytest.mark.parametrize("form", ["module", "object", "class", "factory", "id"])
-def test_user_environments_train(tmp_path, form):
-    if form == "id" and "tests/Corridor-v0" not in gymnasium.registry:
-        gymnasium.register("tests/Corridor-v0", entry_point=Corridor, max_episode_steps=10)
-    task = {
-        "module": "tests.runs.tiny:Corridor",
-        "object": Corridor(),
-        "class": Corridor,
-        "factory": lambda: Corridor(),
-        "id": "tests/Corridor-v0",
-    }[form]
-    folder = tmp_path / "run"
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_user_environments(form):
+    if "tests/Corridor-v0" not in gymnasium.registry:
+        gymnasium.register("tests/Corridor-v0", entry_point="tests.runs.tiny:Corridor", max_episode_steps=10)
+    task = gymnasium.make("tests/Corridor-v0") if form == "made" else FORMS[form]
+    plan = make_plan(user_config(task, None))
+    names = {"module": task, "class": "tests.runs.tiny:Corridor", "id": task, "made": "tests/Corridor-v0"}
+    assert plan.saved is (form in names)
+    assert plan.config.to_json()["task"] == names.get(form)
+    assert plan.spec.episode_length == (10 if form in ("id", "made") else None)
+    assert plan.spec.cost_names == ("speeding",)
+    assert plan.environments.reset(0).shape == (4, 2)
+    assert len({id(env.unwrapped) for env in plan.environments._envs}) == 4
+
+
+def test_an_environment_object_trains_and_resumes(tmp_path):
+    folder, task = tmp_path / "run", Corridor()
     assert ts.train(user_config(task, folder), progress=False).steps == 3 * PER_UPDATE
-    saved = json.loads((folder / "config.json").read_text())["task"]
-    expected = {"module": task, "class": "tests.runs.tiny:Corridor", "id": task}.get(form)
-    assert saved == expected
     arrays = last_arrays(folder)
-    assert arrays["state/actor.finished.count"] == 3 * 8 * 4 // 10 // 4 * 4  # 24 steps: two episodes of 10 each
-    (folder / "checkpoints" / str(3 * PER_UPDATE)).rename(tmp_path / "aside")
-    if expected is None:
-        with pytest.raises(ts.InputError, match="started from an environment object"):
-            resume(folder, progress=False)
-        assert resume(folder, task=task, progress=False).steps == 3 * PER_UPDATE
-    else:
-        assert resume(folder, progress=False).steps == 3 * PER_UPDATE
+    assert arrays["state/actor.finished.count"] == 4 * 2  # 24 steps: two episodes of 10 in each of 4
+    with pytest.raises(ts.InputError, match="started from an environment object"):
+        resume(folder, progress=False)
+    shutil.rmtree(folder / "checkpoints" / str(3 * PER_UPDATE))
+    assert resume(folder, task=task, progress=False).steps == 3 * PER_UPDATE
+    again = last_arrays(folder)
+    # Environments cannot be saved: new episodes begin after 16 steps, the learner goes on from where it was.
+    assert again["state/actor.finished.count"] == 4
+    assert again["state/learner.updates"] == 3
+    assert np.array_equal(
+        again["state/learner.replay.chunks.reward"][:2], arrays["state/learner.replay.chunks.reward"][:2]
+    )
 
 
 def test_discrete_actions_and_a_vector_of_costs(tmp_path):
@@ -179,20 +167,49 @@ def test_copies_are_seeded_apart_and_repeatably():
         (lambda: 3, "builds a int, not a gymnasium.Env"),
     ],
 )
-def test_unfit_environments_are_refused(tmp_path, task, reason):
+def test_unfit_environments_are_refused(task, reason):
+    def ten_steps():
+        environments = make_environments(task, 2)
+        for _ in range(10):
+            environments.step(np.zeros((2, 1), np.float32))
+
     with pytest.raises(ts.InputError) as error:
-        ts.train(user_config(task, tmp_path / "run", ("speeding",)), progress=False)
+        ten_steps()
     assert reason in str(error.value)
 
 
 def test_mjx_and_mujoco_show_the_learner_the_same():
-    both = [make_environments("point-goal", 2, backend) for backend in ("mujoco", "mjx")]
-    assert both[0].spec == both[1].spec
-    state = jax.jit(both[1].init)(jax.random.key(0))
-    assert state.episode.steps.tolist() == [0, 500]
-    state, transition = jax.jit(both[1].step)(state, np.zeros((2, 2), np.float32))
-    assert transition.next_observation.shape == both[0].step(np.zeros((2, 2), np.float32)).next_observation.shape
-    both[0].close()
+    mujoco, mjx = (make_environments("point-goal", 2, backend) for backend in ("mujoco", "mjx"))
+    assert mujoco.spec == mjx.spec
+    actions = np.zeros((2, 2), np.float32)
+    state = jax.eval_shape(mjx.init, jax.random.key(0))
+    _, promised = jax.eval_shape(mjx.step, state, actions)
+    given = mujoco.step(actions)
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), promised) == jax.tree.map(
+        lambda leaf: (leaf.shape, leaf.dtype), given
+    )
+    mujoco.close()
+    assert staggered_steps(1000, 4).tolist() == [0, 250, 500, 750]
+    assert staggered_steps(10, 3).tolist() == [0, 3, 6]
+
+
+@pytest.mark.slow
+def test_mjx_trains_and_resumes_bit_for_bit(tmp_path):
+    folder = tmp_path / "run"
+    config = ts.TrainConfig(
+        "point-goal",
+        total_steps=4 * PER_UPDATE,
+        preset="laptop",
+        backend="mjx",
+        out=folder,
+        settings={**TINY, "checkpoint_every": 2 * PER_UPDATE},
+    )
+    ts.train(config, progress=False)
+    first = last_arrays(folder)
+    assert first["state/environment.episode.steps"].tolist() == [32, 282, 532, 782]
+    shutil.rmtree(folder / "checkpoints" / str(4 * PER_UPDATE))
+    resume(folder, progress=False)
+    assert_same_arrays(last_arrays(folder), first)
 
 
 def test_numbers_that_are_not_finite_stop_the_run(tmp_path):

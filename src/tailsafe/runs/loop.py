@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -20,6 +19,8 @@ from tailsafe.algorithms.srcpo import LearnerState, Metrics, Settings, Srcpo
 from tailsafe.learning.chunks import Chunk, Transition
 from tailsafe.learning.environments import HostEnvironments, JaxEnvironments
 from tailsafe.learning.experience import Actor, as_chunk
+
+Learn = Callable[[LearnerState, Settings, Chunk, PRNGKeyArray], tuple[LearnerState, Metrics]]
 
 
 @jax.tree_util.register_dataclass
@@ -50,10 +51,10 @@ def _keys(seed: Int[Array, ""]) -> tuple[PRNGKeyArray, PRNGKeyArray]:
     return beginning, updates
 
 
-def empty_tally(algorithm: Srcpo, learner: LearnerState, settings: Settings) -> Tally:
+def _empty_tally(learn: Learn, learner: LearnerState, settings: Settings) -> Tally:
     """Nothing summed yet."""
     chunk = jax.tree.map(lambda ring: ring[0], learner.replay.chunks)
-    _, metrics = jax.eval_shape(partial(_learn, algorithm), learner, settings, chunk, jax.random.key(0))
+    _, metrics = jax.eval_shape(learn, learner, settings, chunk, jax.random.key(0))
     return Tally(jnp.int32(0), jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), metrics))
 
 
@@ -62,11 +63,16 @@ def cleared(tally: Tally) -> Tally:
     return jax.tree.map(jnp.zeros_like, tally)  # type: ignore[no-any-return]
 
 
-def _learn(
-    algorithm: Srcpo, learner: LearnerState, settings: Settings, chunk: Chunk, key: PRNGKeyArray
-) -> tuple[LearnerState, Metrics]:
-    learner, metrics = algorithm.update(learner, settings, chunk, key)
-    return learner, metrics | {"step_reward": chunk.reward.mean(), "step_cost": chunk.costs.mean((0, 1))}
+def _learning(algorithm: Srcpo) -> Learn:
+    """The update, with the means of its chunk among the metrics. Jitted: traced once for its shapes and its use."""
+
+    def learn(
+        learner: LearnerState, settings: Settings, chunk: Chunk, key: PRNGKeyArray
+    ) -> tuple[LearnerState, Metrics]:
+        learner, metrics = algorithm.update(learner, settings, chunk, key)
+        return learner, metrics | {"step_reward": chunk.reward.mean(), "step_cost": chunk.costs.mean((0, 1))}
+
+    return jax.jit(learn)
 
 
 def _counted(tally: Tally, metrics: Metrics) -> Tally:
@@ -91,8 +97,8 @@ def finite_flags(learner: LearnerState) -> dict[str, Bool[Array, ""]]:
     return {name: finite(getattr(learner, name)) for name in parts}
 
 
-def owned(tree: Any) -> Any:
-    """A copy no leaf of which is shared, so that it can be donated."""
+def _owned(tree: Any) -> Any:
+    """Inside of `jit`: results that share no memory with arguments or each other, so that they can be donated later."""
     return jax.tree.map(jnp.copy, tree)
 
 
@@ -105,6 +111,7 @@ class DeviceLoop:
         self._settings = settings
         self._seeds = jnp.asarray(seeds, jnp.int32)
         self._several = len(seeds) > 1
+        self._learn = _learning(algorithm)
         program: Callable[..., RunState] = self._advance
         if self._several:
             program = jax.vmap(program, in_axes=(0, None, None))
@@ -114,8 +121,9 @@ class DeviceLoop:
         """The state before the first update."""
         begin: Callable[..., RunState] = self._begin
         if self._several:
-            return owned(jax.jit(jax.vmap(begin, in_axes=(0, None)))(self._seeds, self._settings))  # type: ignore[no-any-return]
-        return owned(jax.jit(begin)(self._seeds[0], self._settings))  # type: ignore[no-any-return]
+            begin = jax.vmap(begin, in_axes=(0, None))
+        state: RunState = jax.jit(begin)(self._seeds if self._several else self._seeds[0], self._settings)
+        return state
 
     def advance(self, state: RunState, updates: int, stop: Callable[[], bool]) -> RunState:
         """`updates` more updates. They are one program: a wish to stop waits for its end."""
@@ -138,8 +146,9 @@ class DeviceLoop:
         learner, for_actor, for_environments = _begin_learner(algorithm, settings, seed)
         environment = environments.init(for_environments)
         actor = algorithm.begin(learner, settings, environments.observe(environment), for_actor)
-        tally = empty_tally(algorithm, learner, settings)
-        return RunState(learner, actor, environment, tally, jnp.int32(0), seed)
+        tally = _empty_tally(self._learn, learner, settings)
+        begun: RunState = _owned(RunState(learner, actor, environment, tally, jnp.int32(0), seed))
+        return begun
 
     def _advance(self, state: RunState, settings: Settings, updates: Int[Array, ""]) -> RunState:
         algorithm = self._algorithm
@@ -150,7 +159,7 @@ class DeviceLoop:
             actor, environment, chunk = algorithm.rollout(
                 state.learner, settings, state.actor, self._environments, state.environment, for_rollout
             )
-            learner, metrics = _learn(algorithm, state.learner, settings, chunk, for_update)
+            learner, metrics = self._learn(state.learner, settings, chunk, for_update)
             return RunState(learner, actor, environment, _counted(state.tally, metrics), state.updates + 1, state.seed)
 
         advanced: RunState = jax.lax.fori_loop(0, updates, update, state)
@@ -168,7 +177,8 @@ class HostLoop:
         self._first = jax.jit(self._start)
         self._next = jax.jit(self._move, donate_argnums=(2, 3))
         self._last = jax.jit(self._end, donate_argnums=(2, 3))
-        self._learn = jax.jit(self._update, donate_argnums=(0, 2))
+        self._improve = jax.jit(self._update, donate_argnums=(0, 2))
+        self._learn = _learning(algorithm)
 
     def begin(self) -> RunState:
         """The state before the first update; environments are reset."""
@@ -178,10 +188,12 @@ class HostLoop:
         def begin(seed: Array, observation: Array, settings: Settings) -> RunState:
             learner, for_actor, _ = _begin_learner(algorithm, settings, seed)
             actor = algorithm.begin(learner, settings, observation, for_actor)
-            tally = empty_tally(algorithm, learner, settings)
-            return RunState(learner, actor, None, tally, jnp.int32(0), seed)
+            tally = _empty_tally(self._learn, learner, settings)
+            begun: RunState = _owned(RunState(learner, actor, None, tally, jnp.int32(0), seed))
+            return begun
 
-        return owned(jax.jit(begin)(jnp.int32(self._seed), observation, settings))  # type: ignore[no-any-return]
+        state: RunState = jax.jit(begin)(jnp.int32(self._seed), observation, settings)
+        return state
 
     def advance(self, state: RunState, updates: int, stop: Callable[[], bool]) -> RunState:
         """`updates` more updates, or fewer: after each one `stop` may say that it is enough."""
@@ -189,7 +201,7 @@ class HostLoop:
             key = jax.random.fold_in(_keys(state.seed)[1], state.updates)
             for_rollout, for_update = jax.random.split(key)
             actor, rows = self._rollout(state, for_rollout)
-            learner, tally = self._learn(state.learner, self._settings, state.tally, rows, for_update)
+            learner, tally = self._improve(state.learner, self._settings, state.tally, rows, for_update)
             state = replace(state, learner=learner, actor=actor, tally=tally, updates=state.updates + 1)
             if stop():
                 break
@@ -207,7 +219,7 @@ class HostLoop:
         own = np.random.SeedSequence([self._seed, int(state.updates)]).generate_state(1)[0]
         observation = jnp.asarray(self._environments.reset(int(own) % 2**31))
         actor = Actor.create(observation, state.actor.delta, state.actor.costs.shape[1], self._algorithm.config.window)
-        return replace(state, actor=owned(replace(actor, finished=state.actor.finished)))
+        return replace(state, actor=jax.jit(_owned)(replace(actor, finished=state.actor.finished)))
 
     def close(self) -> None:
         """Close the environments."""
@@ -240,7 +252,7 @@ class HostLoop:
         choice, actions = self._act(learner, settings, actor, keys[0, 0])
         row = self._row_shapes(learner, settings, actor, choice)
         rows = jax.tree.map(lambda leaf: jnp.zeros((steps, *leaf.shape), leaf.dtype), row)
-        return owned(actor), rows, keys, choice, actions
+        return _owned(actor), rows, keys, choice, actions
 
     def _move(
         self,
@@ -292,5 +304,5 @@ class HostLoop:
     def _update(
         self, learner: LearnerState, settings: Settings, tally: Tally, rows: Chunk, key: PRNGKeyArray
     ) -> tuple[LearnerState, Tally]:
-        learner, metrics = _learn(self._algorithm, learner, settings, as_chunk(rows), key)
+        learner, metrics = self._learn(learner, settings, as_chunk(rows), key)
         return learner, _counted(tally, metrics)
