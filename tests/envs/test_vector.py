@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -58,6 +59,19 @@ def test_seeds_and_batch_sizes(name: str) -> None:
     assert_same(first, roll(two, actions[:, :2], seed=7), pick=slice(0, 2))
     five.close()
     two.close()
+
+
+@pytest.mark.parametrize("name", ["car-goal", "point-button"])
+def test_every_batch_size_computes_the_same_to_the_bit(name: str) -> None:
+    """Observations, rewards and costs over two resets: those of the 33 environments of the largest batch."""
+    actions = drive(np.random.default_rng(3), 25, 33)
+    trajectories = {}
+    for size in (33, 32, 8, 3, 1):
+        envs = VectorEnv(make_batch(short(name, 10), size, "mujoco"))
+        trajectories[size] = roll(envs, actions[:, :size], seed=11)
+        assert envs.counts["episodes"] == 2 * size
+        assert_same(trajectories[33], trajectories[size], pick=slice(0, size))
+        envs.close()
 
 
 def test_episode_ends_and_final_observations() -> None:
@@ -122,7 +136,10 @@ def test_bad_arguments_are_refused() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, 1e12])
-def test_a_broken_simulation_is_truncated_reset_and_counted(bad: float) -> None:
+def test_a_broken_simulation_is_truncated_reset_and_counted(
+    bad: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
     envs = tailsafe.make_vec("point-goal", 3, "mujoco", seed=0)
     envs.reset(seed=0)
     envs.step(np.ones((3, 2)))
@@ -143,6 +160,9 @@ def test_a_broken_simulation_is_truncated_reset_and_counted(bad: float) -> None:
     assert envs.counts == {"episodes": 1, "unstable": 1}
     observation, *_ = envs.step(np.ones((3, 2)))
     assert np.isfinite(observation).all()
+    # MuJoCo complains to the log, not into a file in the user's folder.
+    assert not list(tmp_path.iterdir())
+    assert "simulation is unstable" in caplog.text
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpy.typing import NDArray
 
-from tailsafe.envs.episodes import Episode, Step, begin, conclude, environment_keys
+from tailsafe.envs.episodes import Episode, Step, begin, conclude, environment_keys, start
 from tailsafe.envs.packing import Packed, Packing
 from tailsafe.physics.mujoco_engine import MujocoEngine
 from tailsafe.tasks.base import PhysicsState, Readings, Task
@@ -26,32 +26,40 @@ def float64_on_host() -> Iterator[None]:
         yield
 
 
+# Lanes of the jitted programs. XLA's vector code for one lane differs from that for many in the last bit, so that a
+# batch of any size goes through programs of this one width, several times or with lanes left idle: environment i is
+# then computed by the same instructions whatever the size of its batch.
+_WIDTH = 32
+
+
 class HostBatch:
     """`num_envs` environments on engine `mujoco`.
 
-    One control step is one native call and one jitted call on packed states. Lanes whose episode ended begin anew in
-    another jitted call, made only when there are any.
+    One control step is one native call and one jitted call per `_WIDTH` packed states. Lanes whose episode ended begin
+    anew in another jitted call, made only when there are any.
     """
 
     def __init__(self, task: Task[Any], num_envs: int, threads: int | None = None) -> None:
         self.task = task
         self.num_envs = num_envs
         self.engine = MujocoEngine(task, num_envs, threads)
+        self._lanes = np.arange(-(-num_envs // _WIDTH) * _WIDTH).reshape(-1, _WIDTH)
         with float64_on_host():
             self._programs = _Programs(task)
 
     def reset(self, seed: int) -> Episode:
         """Begin the first episode of every environment."""
         with float64_on_host():
-            self._take(self._programs.begin(environment_keys(seed, self.num_envs)))
+            keys = environment_keys(seed, self._lanes.size)
+            self._take([self._programs.begin(keys[lanes], lanes < self.num_envs) for lanes in self._lanes])
         return self.episode
 
     def step(self, actions: Float[NDArray[np.float64], "N A"], *, renew: bool = True) -> Step:
         """One control step everywhere, and the next episode where one ended (unless not `renew`)."""
         with float64_on_host():
-            controls = self._programs.controls(self._packed, actions)
-            measured = self.engine.step(self._state, np.asarray(controls))
-            self._take(self._programs.finish(self._packed, *measured))
+            controls = self._join(*self._each(self._programs.controls, actions))
+            measured = self.engine.step(self._state, controls)
+            self._take(self._each(self._programs.finish, *measured))
             step: Step = self._part("step")
         if renew and (done := np.asarray(step.done)).any():
             self.renew(done)
@@ -60,7 +68,7 @@ class HostBatch:
     def renew(self, done: Bool[NDArray[np.bool_], " N"]) -> Episode:
         """Begin the next episode where `done`."""
         with float64_on_host():
-            self._take(self._programs.renew(self._packed, done))
+            self._take(self._each(self._programs.renew, done))
         return self.episode
 
     @property
@@ -77,22 +85,36 @@ class HostBatch:
     def episode(self) -> Episode:
         """The running episodes: every leaf has a leading axis N."""
         with float64_on_host():
-            episode: Episode = self._programs.packing.unpack(self._packed, "episode")
+            episode: Episode = self._part("episode")
         return episode
 
     @episode.setter
     def episode(self, episode: Episode) -> None:
         with float64_on_host():
-            self._take(self._programs.load(episode))
+            rows = np.minimum(self._lanes, self.num_envs - 1)
+            self._take([self._programs.load(jax.tree.map(lambda leaf, row=row: leaf[row], episode)) for row in rows])
 
     def close(self) -> None:
         """Stop the engine's threads."""
         self.engine.close()
 
-    def _take(self, packed: Packed) -> None:
+    def _each(self, program: Callable[..., Any], *batches: NDArray[Any]) -> list[Any]:
+        """`program` on the packed episodes and on the rows of `batches` (leading axis N), `_WIDTH` lanes at a time."""
+        padded = [_padded(batch, self._lanes.size) for batch in batches]
+        return [
+            program(packed, *(batch[lanes[0] : lanes[0] + _WIDTH] for batch in padded))
+            for packed, lanes in zip(self._packed, self._lanes, strict=True)
+        ]
+
+    def _join(self, *parts: Array) -> NDArray[Any]:
+        """Results of `_each` as one NumPy batch, without the idle lanes."""
+        whole = np.concatenate(parts) if len(parts) > 1 else np.asarray(parts[0])
+        return whole[: self.num_envs]
+
+    def _take(self, packed: list[Packed]) -> None:
         """Make these the running episodes, and hand the engine what it needs for the next step."""
         self._packed = packed
-        self._seen: Any = jax.tree.map(np.asarray, packed)
+        self._seen: Any = jax.tree.map(self._join, *packed)
         self._state = np.ascontiguousarray(self._part("state"))
         self.engine.set_mocap(self._part("mocap"))
 
@@ -117,7 +139,7 @@ class _Programs:
             episode=episode, step=self._step, state=state, mocap=mocap, observation=episode.observation
         )
         self.controls = jax.jit(lambda packed, actions: jax.vmap(task.controls)(self._episode(packed).task, actions))
-        self.begin = jax.jit(lambda keys: self._pack(_begin(task, keys)))
+        self.begin = jax.jit(lambda keys, busy: self._pack(_begin(task, keys, busy)))
         self.renew = jax.jit(lambda packed, done: self._pack(_renew(task, self._episode(packed), done)))
         self.load = jax.jit(self._pack)
         self.finish = jax.jit(self._finish)
@@ -148,9 +170,16 @@ class _Programs:
         return self._pack(episode, step)
 
 
-def _begin(task: Task[Any], keys: PRNGKeyArray) -> Any:
+def _begin(task: Task[Any], keys: PRNGKeyArray, busy: Bool[Array, " N"]) -> Any:
+    """The first episodes of the environments with these keys, where `busy`; anything elsewhere."""
+    idle = start(task, keys[0], jnp.int32(0), task.try_reset(keys[0])[0])
+
+    def begin_one(lane: tuple[PRNGKeyArray, Any]) -> Any:
+        key, wanted = lane
+        return jax.lax.cond(wanted, lambda: begin(task, key, jnp.int32(0)), lambda: idle)
+
     # One after the other: drawing a layout takes between one and hundreds of attempts.
-    return jax.lax.map(lambda key: begin(task, key, jnp.int32(0)), keys)
+    return jax.lax.map(begin_one, (keys, busy))
 
 
 def _renew(task: Task[Any], episode: Episode, done: Bool[Array, " N"]) -> Any:
@@ -169,6 +198,15 @@ def _prepare(task: Task[Any], episode: Episode) -> tuple[Float[Array, " S"], Flo
     mocap = jax.vmap(lambda time: task.mocap(episode.task, time))(times)
     flat = [poses.reshape(task.substeps, -1) for poses in (mocap.position, mocap.quaternion)]
     return row, jnp.concatenate(flat, axis=1)
+
+
+def _padded(batch: NDArray[Any], size: int) -> NDArray[Any]:
+    """`batch` with rows of zeros up to `size`."""
+    if len(batch) == size:
+        return batch
+    padded = np.zeros((size, *batch.shape[1:]), batch.dtype)
+    padded[: len(batch)] = batch
+    return padded
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,8 @@ _CHUNK = 2
 
 Rows = NDArray[np.float64]
 
+_log = logging.getLogger(__name__)
+
 
 class MujocoEngine:
     """Steps `num_envs` copies of a task's model together.
@@ -33,6 +36,7 @@ class MujocoEngine:
     """
 
     def __init__(self, task: Task[Any], num_envs: int, threads: int | None = None) -> None:
+        _log_engine_warnings()
         self.model = mujoco.MjModel.from_xml_string(task.mjcf("mujoco"))
         self.num_envs = num_envs
         self.substeps = task.substeps
@@ -105,6 +109,15 @@ class MujocoEngine:
     def close(self) -> None:
         """Stop the threads."""
         self._pool.close()
+
+
+def _log_engine_warnings() -> None:
+    """Send MuJoCo's warnings to `logging`: left alone it appends them to MUJOCO_LOG.TXT in the working directory.
+
+    The handler is the process's only one, so that one of the user's stays.
+    """
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_log.warning)
 
 
 def _cpu_count() -> int:
