@@ -72,7 +72,10 @@ class SrcpoConfig:
     gradient: Literal["pathwise", "score"] = "pathwise"
     violated: ViolatedRule = "release"
     state_weighting: Literal["uniform", "discounted"] = "uniform"
-    sampler_gradient: Literal["pathwise", "natural"] = "pathwise"
+    # How the sampler learns: by differentiating J(pi; beta) through g_beta, the conjugate and the critics' beta input; by
+    # score functions and the inverse Fisher matrix; or by moving beta to where the current policy's sub-risk is least
+    # (its quantiles, Thm. 6.2), which needs no derivative of a critic in an input that hardly varies.
+    sampler_gradient: Literal["pathwise", "natural", "explicit"] = "pathwise"
     augmented: bool = False
     clip_observation: float = 1e6
     # The averaged step is shortened where the KL it takes exceeds this many times the bound.
@@ -509,14 +512,24 @@ class Srcpo:
         return values @ (weights / weights.sum())
 
     def _values_at(
-        self, state: LearnerState, settings: Settings, rows: _Rows, *, shifted: bool, key: PRNGKeyArray
+        self,
+        state: LearnerState,
+        settings: Settings,
+        rows: _Rows,
+        *,
+        shifted: bool,
+        key: PRNGKeyArray,
+        explicit: bool = False,
     ) -> Float[Array, "1+C B"]:
         """E[Z_R] and E[g_beta(D + b Z_i)] + I_i per state, or with D = 0 and b = 1 for every state if not `shifted`.
 
-        Differentiable in the rows' increments, but not through the policy's choice of action.
+        Differentiable in the rows' increments, but not through the policy's choice of action; `explicit`: through g_beta
+        and I alone, not through the critics' input either.
         """
         constraints = settings.constraints
         features = self._features(state, settings, rows)
+        if explicit:
+            features = jax.lax.stop_gradient(features)
         beta = constraints.beta(rows.delta)
         outputs = jax.lax.stop_gradient(state.policy(features))
         noise = self.actions.noise(key, outputs.shape[:-1])
@@ -566,9 +579,14 @@ class Srcpo:
                     if shifted:  # (D, b) of other betas mean nothing here: from the beginning
                         rows = self._initial_rows(initial, rows.delta[: initial.shape[0]])
                     rows = eqx.tree_at(lambda rows: rows.delta, rows, jnp.broadcast_to(delta, rows.delta.shape))
-                    return self._values_at(state, settings, rows, shifted=shifted, key=key).mean(-1)
+                    explicit = config.sampler_gradient == "explicit"
+                    values = self._values_at(state, settings, rows, shifted=shifted, key=key, explicit=explicit)
+                    return values.mean(-1)
 
-                return -score(jax.vmap(of_unit)(units, initial, fresh, keys)).mean()
+                values = jax.vmap(of_unit)(units, initial, fresh, keys)
+                if config.sampler_gradient == "explicit":
+                    return (values[:, 1:] / settings.constraints.largest_return).sum(-1).mean()
+                return -score(values).mean()
 
             loss, gradient = jax.value_and_grad(loss_of)(state.sampler.phi)
         updates, optimizer = _SAMPLER_OPTIMIZER.update(gradient, state.sampler_optimizer)
