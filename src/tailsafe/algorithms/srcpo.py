@@ -29,7 +29,7 @@ from tailsafe.learning.normalizer import Normalizer
 from tailsafe.learning.sampler import Sampler
 from tailsafe.learning.strategies import ViolatedRule, proposed
 from tailsafe.learning.targets import LARGEST_RATIO, Projection, td_lambda
-from tailsafe.learning.trust_region import conjugate_gradient, fisher_product, inner_products, scaled
+from tailsafe.learning.trust_region import combined_step, conjugate_gradient, fisher_product, inner_products
 
 Metrics = dict[str, Array]
 
@@ -77,7 +77,9 @@ class SrcpoConfig:
     # (its quantiles, Thm. 6.2), which needs no derivative of a critic in an input that hardly varies.
     sampler_gradient: Literal["pathwise", "natural", "explicit"] = "pathwise"
     augmented: bool = False
-    clip_observation: float = 1e6
+    # Observations by running mean and variance, cut at clip_observation deviations. One-hot ones need none of it.
+    normalize: bool = True
+    clip_observation: float = 10.0
     # The averaged step is shortened where the KL it takes exceeds this many times the bound.
     kl_cap: float = float("inf")
     precision: Literal["float32", "tf32", "bf16"] = "float32"
@@ -262,7 +264,10 @@ class Srcpo:
         state = eqx.tree_at(
             lambda state: (state.replay, state.normalizer),
             state,
-            (state.replay.add(chunk), state.normalizer.update(chunk.observation)),
+            (
+                state.replay.add(chunk),
+                state.normalizer.update(chunk.observation) if self.config.normalize else state.normalizer,
+            ),
         )
         batch = state.replay.batch(for_batch, self.config.batch_chunks)
         with jax.default_matmul_precision(PRECISIONS[self.config.precision]):
@@ -468,8 +473,7 @@ class Srcpo:
         values = self._values(state, settings, unit, initial_observation, for_value)
         excess = values[1:] - constraints.limit * (1 - settings.margin)
         chosen = proposed(gram, excess, radius, settings.max_weight, violated=self.config.violated)
-        coefficients = chosen.signed()
-        step = scaled(coefficients @ solved, coefficients @ gram @ coefficients, radius)
+        step = combined_step(solved, gram, chosen.signed(), excess, radius)
         return step.direction, values, excess, step.kl
 
     def _values(
@@ -609,6 +613,8 @@ class Srcpo:
     def _features(self, state: LearnerState, settings: Settings, rows: _Rows) -> Float[Array, "... i"]:
         """What networks see of an (augmented) state and a beta."""
         parts = [state.normalizer(rows.observation, self.config.clip_observation)]
+        if not self.config.normalize:
+            parts = [rows.observation]
         if self.config.augmented:
             limit = settings.constraints.limit
             scale = jnp.where(limit > 0, limit, settings.constraints.largest_return)

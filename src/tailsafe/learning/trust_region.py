@@ -12,6 +12,10 @@ from jaxtyping import Array, Float
 from tailsafe.learning.actions import Actions
 
 Matvec = Callable[[Array], Array]
+# Squared length under which a gradient counts as zero.
+SMALLEST_SQUARE = 1e-10
+# Share of its parts' squared lengths that must be left of a combination, in single precision.
+_CANCELLATION = 1e-4
 
 
 def fisher_product(
@@ -41,9 +45,12 @@ def conjugate_gradient(
 ) -> tuple[Float[Array, "G P"], Float[Array, "G P"]]:
     """x with H x = b for all rows b at once, and H x itself (which differs from b where iterations ran out).
 
-    A row whose squared residual falls under `tolerance` times its start stops where it is; a zero row gives zero.
+    A row whose squared residual falls under `tolerance` times its start stops where it is. A row of next to no length
+    (a gradient that has vanished) gives zero: its products would underflow, and dividing by them has no meaning.
     """
     start = jnp.sum(targets**2, axis=-1)
+    targets = jnp.where(start[:, None] > SMALLEST_SQUARE, targets, 0.0)
+    start = jnp.where(start > SMALLEST_SQUARE, start, 0.0)
 
     def iterate(_: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         x, residual, direction, squared = carry
@@ -70,11 +77,31 @@ class Step(NamedTuple):
     kl: Float[Array, ""]
 
 
-def scaled(direction: Float[Array, " P"], squared_length: Float[Array, ""], radius: Float[Array, ""]) -> Step:
-    """`direction` cut or stretched to p' H p = radius^2; zero stays zero. squared_length: of the direction, in H."""
-    length = jnp.sqrt(jnp.maximum(squared_length, 0.0))
-    factor = jnp.where(length > 0, radius / jnp.where(length > 0, length, 1.0), 0.0)
-    return Step(factor * direction, 0.5 * (factor * length) ** 2)
+def combined_step(
+    solved: Float[Array, "1+N P"],
+    gram: Float[Array, "1+N 1+N"],
+    coefficients: Float[Array, " 1+N"],
+    excess: Float[Array, " N"],
+    radius: Float[Array, ""],
+) -> Step:
+    """The direction sum_j coefficients[j] solved[j], stretched or cut to p' H p = radius^2; zero stays zero.
+
+    Where reward and cost gradients are parallel the combination cancels, and what is left of it is rounding. Then the
+    step goes along the reward gradient alone, as far as the linearised constraints allow (not at all where one is
+    violated).
+    """
+    squared = coefficients @ gram @ coefficients
+    parts = (coefficients**2 * jnp.diagonal(gram)).sum()
+    cancelled = squared <= _CANCELLATION * parts
+    climbing = jnp.sqrt(jnp.maximum(gram[0, 0], 0.0))
+    # A full step along the reward gradient changes cost i by radius gram[0, i] / climbing.
+    rise = radius * gram[0, 1:] / jnp.where(climbing > 0, climbing, 1.0)
+    room = jnp.where(rise > 0, -excess / jnp.where(rise > 0, rise, 1.0), 1.0)
+    share = jnp.clip(jnp.min(room, initial=1.0), 0.0, 1.0) * (jnp.all(excess <= 0) & (climbing > 0))
+    along_reward = share * radius / jnp.where(climbing > 0, climbing, 1.0)
+    length = jnp.sqrt(jnp.where(cancelled, 1.0, squared))
+    factors = jnp.where(cancelled, jnp.zeros_like(coefficients).at[0].set(along_reward), coefficients * radius / length)
+    return Step(factors @ solved, 0.5 * jnp.maximum(factors @ gram @ factors, 0.0))
 
 
 def inner_products(solved: Float[Array, "G P"], gradients: Float[Array, "G P"]) -> Float[Array, "G G"]:

@@ -87,7 +87,9 @@ def make_plan(
     if problem is not None:
         if config.settings.get("gamma", problem.discount) != problem.discount:
             raise InputError(f"gamma of the task finite is its problem's discount, {problem.discount:g}")
-        values |= {"gamma": problem.discount, "problem": problem}
+        # Whole episodes in every chunk, so that a beta per chunk is a beta per episode.
+        chunk = math.ceil(values["chunk_steps"] / problem.horizon) * problem.horizon
+        values |= {"gamma": problem.discount, "problem": problem, "chunk_steps": chunk}
     environments = found.make(values["num_envs"])
     constraints = _constraints(config, environments.spec, risks, limits)
     scale = _rate_scale(values["gamma"], problem)
