@@ -130,8 +130,8 @@ def test_targets_with_long_traces_are_the_law_of_the_return():
     end[-1] = True
     with jax.enable_x64(True):
         targets = td_lambda(
-            jnp.asarray(signal), jnp.zeros((3, 8, segments)), jnp.ones((3, segments)), jnp.asarray(end), jnp.asarray(end),
-            GAMMA, 1 - 1e-9, 8, "cell_mean",
+            jnp.asarray(signal), jnp.zeros((3, 8, segments)), jnp.ones((3, segments)), jnp.asarray(end),
+            jnp.asarray(end), GAMMA, 1 - 1e-9, 8, "cell_mean",
         )  # fmt: skip
     sampled = np.sort(np.asarray(targets[0]).mean(0))
     exact = np.sort([a + GAMMA * b + GAMMA**2 * c for a in (0, 1) for b in (0, 1) for c in (0, 1)])

@@ -7,7 +7,7 @@ whose leaves are arrays; what changes shapes or programs is in `SrcpoConfig`, wh
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -39,8 +39,8 @@ class SrcpoConfig:
     """What is fixed when a program is compiled.
 
     num_envs environments take chunk_steps steps between two updates; they form `groups` groups. An update learns from
-    batch_chunks chunks, the newest and others from the last replay_chunks; policy directions come from the policy_chunks
-    newest of the batch, one for each group of each chunk, and are averaged.
+    batch_chunks chunks, the newest and others from the last replay_chunks; policy directions come from the
+    policy_chunks newest of the batch, one for each group of each chunk, and are averaged.
     """
 
     num_envs: int = 5
@@ -72,9 +72,9 @@ class SrcpoConfig:
     gradient: Literal["pathwise", "score"] = "pathwise"
     violated: ViolatedRule = "release"
     state_weighting: Literal["uniform", "discounted"] = "uniform"
-    # How the sampler learns: by differentiating J(pi; beta) through g_beta, the conjugate and the critics' beta input; by
-    # score functions and the inverse Fisher matrix; or by moving beta to where the current policy's sub-risk is least
-    # (its quantiles, Thm. 6.2), which needs no derivative of a critic in an input that hardly varies.
+    # How the sampler learns: by differentiating J(pi; beta) through g_beta, the conjugate and the critics' beta input;
+    # by score functions and the inverse Fisher matrix; or by moving beta to where the current policy's sub-risk is
+    # least (its quantiles, Thm. 6.2), which needs no derivative of a critic in an input that hardly varies.
     sampler_gradient: Literal["pathwise", "natural", "explicit"] = "pathwise"
     augmented: bool = False
     # Observations by running mean and variance, cut at clip_observation deviations. One-hot ones need none of it.
@@ -93,8 +93,8 @@ class Settings:
     """What may differ between runs of one program; every leaf is an array.
 
     gamma: discount; trace: lambda of TD(lambda). horizon: 1 / (1 - gamma), or the discounted length of an episode where
-    that is much shorter. max_kl: bound of the trust region, decaying as 1 / (1 + updates / kl_decay)^0.6 (inf: constant).
-    penalty: K. margin: the share of each limit that is kept free. uniform_share: of betas drawn uniformly.
+    that is much shorter. max_kl: bound of the trust region, decaying as 1 / (1 + updates / kl_decay)^0.6 (inf:
+    constant). penalty: K. margin: the share of each limit that is kept free. uniform_share: of betas drawn uniformly.
     """
 
     constraints: Constraints
@@ -192,7 +192,7 @@ class Srcpo:
             self.num_costs,
             self.config.window,
         )
-        return eqx.tree_at(lambda actor: actor.delta, actor, self._draw(state, settings, key))
+        return replace(actor, delta=self._draw(state, settings, key))
 
     # --- acting -------------------------------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class Srcpo:
         """Before the first step of a chunk: new betas, if they change with chunks."""
         if self.config.beta_per == "episode":
             return actor
-        return eqx.tree_at(lambda actor: actor.delta, actor, self._draw(state, settings, key))
+        return replace(actor, delta=self._draw(state, settings, key))
 
     def rollout(
         self,
@@ -510,8 +510,8 @@ class Srcpo:
             rows = self._initial_rows(initial_observation, rows.delta[: initial_observation.shape[0]])
         shifted = estimator != "visited"
         values = self._values_at(state, settings, rows, shifted=shifted, key=key)
-        # E[g(D_t + b_t Z(s_t))] is the same for every t. Early states say most about the current policy: late ones carry
-        # costs that older policies ran up.
+        # E[g(D_t + b_t Z(s_t))] is the same for every t. Early states say most about the current policy: late ones
+        # carry costs that older policies ran up.
         weights = rows.discount if shifted else jnp.ones_like(rows.discount)
         return values @ (weights / weights.sum())
 
@@ -527,8 +527,8 @@ class Srcpo:
     ) -> Float[Array, "1+C B"]:
         """E[Z_R] and E[g_beta(D + b Z_i)] + I_i per state, or with D = 0 and b = 1 for every state if not `shifted`.
 
-        Differentiable in the rows' increments, but not through the policy's choice of action; `explicit`: through g_beta
-        and I alone, not through the critics' input either.
+        Differentiable in the rows' increments, but not through the policy's choice of action; `explicit`: through
+        g_beta and I alone, not through the critics' input either.
         """
         constraints = settings.constraints
         features = self._features(state, settings, rows)
@@ -658,13 +658,16 @@ def _rows(chunk: Chunk) -> _Rows:
 
 def _without_initial(batch: Chunk) -> Chunk:
     """`initial_observation` has no time axis; units carry it apart."""
-    return eqx.tree_at(lambda chunk: chunk.initial_observation, batch, batch.observation)
+    return replace(batch, initial_observation=batch.observation)
 
 
 def _segments(batch: Chunk) -> Chunk:
     """(R, T, N, ...) -> (T, R N, ...): every environment of every chunk is a segment."""
     batch = _without_initial(batch)
-    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1).reshape(leaf.shape[1], -1, *leaf.shape[3:]), batch)
+    segments: Chunk = jax.tree.map(
+        lambda leaf: jnp.moveaxis(leaf, 0, 1).reshape(leaf.shape[1], -1, *leaf.shape[3:]), batch
+    )
+    return segments
 
 
 def _by_unit(leaf: Float[Array, "R T N ..."], groups: int) -> Float[Array, "U B ..."]:

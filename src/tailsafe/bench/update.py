@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -29,8 +29,8 @@ def bench_update(precision: str = "float32", runs: int = 1, **changes: Any) -> d
     """Measure an update at the paper's sizes (or with `changes` to them).
 
     The critic phase is the regression: critic_iterations full-batch steps on fixed targets. Its work is counted as the
-    matrix products that cannot be avoided, three per layer and network (the first layer needs no gradient of its input).
-    Times are medians. With `runs` > 1 that many runs are updated by one program.
+    matrix products that cannot be avoided, three per layer and network (the first layer needs no gradient of its
+    input). Times are medians. With `runs` > 1 that many runs are updated by one program.
 
     Returns:
       matmul_gflops: of (B, H) x (H, H) in the same precision; critic_gflops, critic_ratio, critic_seconds;
@@ -47,7 +47,7 @@ def bench_update(precision: str = "float32", runs: int = 1, **changes: Any) -> d
         state = algorithm.init(key, settings)
         chunk = _chunk(algorithm, state, key)
         for _ in range(config.replay_chunks):
-            state = eqx.tree_at(lambda state: state.replay, state, state.replay.add(chunk))
+            state = replace(state, replay=state.replay.add(chunk))
         return state, chunk
 
     def update(state: LearnerState, chunk: Chunk, key: Array) -> Any:
@@ -80,7 +80,8 @@ def bench_update(precision: str = "float32", runs: int = 1, **changes: Any) -> d
 
     def products(left: Array, right: Array) -> Array:
         with jax.default_matmul_precision(PRECISIONS[config.precision]):
-            return jax.lax.fori_loop(0, _PRODUCTS, lambda _, left: left @ right, left)
+            product: Array = jax.lax.fori_loop(0, _PRODUCTS, lambda _, left: left @ right, left)
+        return product
 
     left, right = jnp.ones((rows, width)), jnp.eye(width)
     run_fit, run_products = jax.jit(jax.vmap(fit)), jax.jit(products)
@@ -131,28 +132,26 @@ def paper_settings() -> Settings:
 
 def _chunk(algorithm: Srcpo, state: LearnerState, key: Array) -> Chunk:
     """Plausible numbers in the shape of a chunk."""
-    like = jax.tree.map(lambda ring: ring[0], state.replay.chunks)
+    like: Chunk = jax.tree.map(lambda ring: ring[0], state.replay.chunks)
     observation = jax.random.normal(key, like.observation.shape)
-    return eqx.tree_at(
-        lambda chunk: (chunk.observation, chunk.next_observation, chunk.raw_action, chunk.discount, chunk.delta),
+    return replace(
         like,
-        (
-            observation,
-            observation + 0.1,
-            jax.random.normal(key, like.raw_action.shape),
-            jnp.ones_like(like.discount),
-            jnp.full_like(like.delta, 0.5),
-        ),
+        observation=observation,
+        next_observation=observation + 0.1,
+        raw_action=jax.random.normal(key, like.raw_action.shape),
+        discount=jnp.ones_like(like.discount),
+        delta=jnp.full_like(like.delta, 0.5),
     )
 
 
 def _alternate(*measured: Callable[[], Any]) -> list[float]:
     """Median seconds of each, taken in turns after one run of each that is not counted."""
     times: list[list[float]] = [[] for _ in measured]
+    ready: Callable[[Any], Any] = jax.block_until_ready
     for round_ in range(_ROUNDS + 1):
         for run, taken in zip(measured, times, strict=True):
             begun = time.perf_counter()
-            jax.block_until_ready(run())
+            ready(run())
             if round_:
                 taken.append(time.perf_counter() - begun)
     return [median(taken) for taken in times]

@@ -47,8 +47,8 @@ def bench(
     """Measure tailsafe on this machine.
 
     tabular: how the exact method grows with horizon and number of betas. envs: control steps per second of whole
-    environments, against the physics alone. update: one update of SRCPO at the paper's sizes, against the rate of matrix
-    products.
+    environments, against the physics alone. update: one update of SRCPO at the paper's sizes, against the rate of
+    matrix products.
     """
     if subject is Subject.envs:
         from tailsafe.bench.envs import bench_envs

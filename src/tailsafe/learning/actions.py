@@ -163,8 +163,11 @@ class DiscreteActions:
         self, outputs: Float[Array, "B D"], noise: Float[Array, "B A"], value_of: ValueOf, signals: int
     ) -> tuple[Float[Array, "S B"], Float[Array, "S B D"]]:
         """d/d logits of sum_a pi(a) v(a) = pi (v - sum_a pi(a) v(a)), exactly."""
-        copies = lambda action: jnp.broadcast_to(action, (signals, *action.shape))  # noqa: E731
-        values = jnp.moveaxis(self._for_every_action(outputs, lambda action: value_of(copies(action))), 0, -1)
+
+        def of(action: Array) -> Array:
+            return value_of(jnp.broadcast_to(action, (signals, *action.shape)))
+
+        values = jnp.moveaxis(self._for_every_action(outputs, of), 0, -1)
         probs = jax.nn.softmax(outputs)
         expected = (probs * values).sum(-1)
         return expected, probs * (values - expected[..., None])

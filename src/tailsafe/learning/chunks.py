@@ -18,8 +18,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 class Transition:
     """What environments return for one step; every leaf has a leading axis N.
 
-    next_observation (N, O): the true next one, also where the episode ended. observation (N, O): what the next action is
-    chosen from: the same, or a new episode's first.
+    next_observation (N, O): the true next one, also where the episode ended. observation (N, O): what the next action
+    is chosen from: the same, or a new episode's first.
     """
 
     next_observation: Float[Array, "N O"]
@@ -95,4 +95,5 @@ class Replay:
         order = jnp.where(age == 0, -1.0, jax.random.uniform(key, (self.capacity,)) + (age >= stored))
         ranked = jnp.argsort(order)
         slots = ranked[jnp.arange(size) % jnp.minimum(stored, size)]
-        return jax.tree.map(lambda ring: ring[slots], self.chunks)
+        drawn: Chunk = jax.tree.map(lambda ring: ring[slots], self.chunks)
+        return drawn

@@ -1,4 +1,4 @@
-"""Spectral constraints as arrays, and their sub-risk: what a learner needs of a risk measure.              Sections 5, 6
+"""Spectral constraints as arrays, and their sub-risk: what a learner needs of a risk measure.            Sections 5, 6
 
 One run has C constraints, each a step spectrum (eta, alpha) and a limit d on the discounted cost sum. Everything here
 is a leaf of a pytree, so runs with other measures or limits train side by side under `vmap`, as long as they have the
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -59,11 +60,14 @@ class Constraints:
 
     def conjugate_integral(self, beta: Float[Array, "C ... M-1"]) -> Float[Array, "C ..."]:
         """I_i(beta_i), see `risk.dual.conjugate_integral`."""
-        return jax.vmap(dual.conjugate_integral)(beta, self.eta, self.alpha)
+        integral: Array = jax.vmap(dual.conjugate_integral)(beta, self.eta, self.alpha)
+        return integral
 
     def g(self, total: Float[Array, "C ... K"], beta: Float[Array, "C ... M-1"]) -> Float[Array, "C ... K"]:
         """g_beta of K atoms of each discounted cost sum."""
-        return jax.vmap(lambda total, beta, eta: dual.g_beta(total, beta[..., None, :], eta))(total, beta, self.eta)
+        one: Any = lambda total, beta, eta: dual.g_beta(total, beta[..., None, :], eta)  # noqa: E731
+        value: Array = jax.vmap(one)(total, beta, self.eta)
+        return value
 
     def budget(
         self, beta: Float[Array, "C ... M-1"], cost_so_far: Float[Array, "... C"], discount: Float[Array, " ..."]

@@ -12,7 +12,6 @@ from jaxtyping import Array, Float
 
 from tailsafe.learning.networks import Critics
 
-
 # Without a learning rate, which differs between runs of one program.
 ADAM = optax.scale_by_adam()
 
@@ -29,7 +28,8 @@ def quantile_loss(quantiles: Float[Array, "S E B L"], targets: Float[Array, "S B
     for residual in _residuals(quantiles, targets):
         total = total + residual * (levels - (residual < 0))
     # Without the barrier the sum over k would be fused into the reduction, and no longer vectorised.
-    return jax.lax.optimization_barrier(total).mean((1, 2, 3)).sum() / targets.shape[-1]
+    kept: Array = jax.lax.optimization_barrier(total)  # type: ignore[no-untyped-call]
+    return kept.mean((1, 2, 3)).sum() / targets.shape[-1]
 
 
 def _residuals(quantiles: Array, targets: Array) -> Iterator[Float[Array, "S E B L"]]:
@@ -77,8 +77,8 @@ def fit_critics(
 ) -> tuple[Critics, optax.OptState, Float[Array, " S"]]:
     """`iterations` gradient steps, each on one of `minibatches` equal parts of the batch, in turn.
 
-    The rows must come in random order if there is more than one part; rows that do not fill a part are left out. Returns
-    also the loss of each signal on the first part before the first step.
+    The rows must come in random order if there is more than one part; rows that do not fill a part are left out.
+    Returns also the loss of each signal on the first part before the first step.
     """
     size = features.shape[0] // minibatches
     parts = features[: size * minibatches].reshape(minibatches, size, -1)

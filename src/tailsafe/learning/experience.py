@@ -1,8 +1,8 @@
 """Acting: how a policy meets environments, step by step, and what is written down about it.
 
 `act` chooses, the environments move, `record` writes a row of the chunk and carries each environment's augmented
-coordinates (D, b), its beta and its running totals to the next step. Both are pure, so the same two functions run inside
-`scan` with environments on the device, and one call per step with environments on the host.
+coordinates (D, b), its beta and its running totals to the next step. Both are pure, so the same two functions run
+inside `scan` with environments on the device, and one call per step with environments on the host.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ def _finish(
 ) -> Finished:
     window = finished.length.shape[0]
     place = (finished.count + jnp.cumsum(done) - 1) % window
-    # A place beyond the ring drops the row. Where more than `window` episodes end at once, some row of each place stays.
+    # A place beyond the ring drops the row. Where more than `window` episodes end at once, some row of each place
+    # stays.
     place = jnp.where(done, place, window)
 
     def write(ring: Array, rows: Array) -> Array:

@@ -22,14 +22,14 @@ _LARGEST_WEIGHT = 1e6
 def project(
     first: Float[Array, "F ..."],
     second: Float[Array, "G ..."],
-    weight: Float[Array, "..."],
+    weight: Float[Array, ...],
     count: int,
     projection: Projection,
 ) -> Float[Array, "K ..."]:
     """The mixture (1 - weight) first + weight second of two sorted sets of atoms, as `count` sorted atoms.
 
-    Atoms lie along the first axis: sums over them are unrolled into passes over the others, which vectorise on any device
-    (as reductions over a short last axis they take ten times as long on a CPU).
+    Atoms lie along the first axis: sums over them are unrolled into passes over the others, which vectorise on any
+    device (as reductions over a short last axis they take ten times as long on a CPU).
 
     `cell_mean`: atom k is the mean of the mixture's quantile function over [k/K, (k+1)/K]; keeps the mean exactly.
     `interpolate`: linear interpolation of the atoms over their cumulative midpoints, at the cells' midpoints.
@@ -76,7 +76,7 @@ def _interpolated(knots: Knots, cell: Float[Array, "K ..."], count: int) -> Floa
 
 
 def _intervals(
-    first: Float[Array, "F ..."], second: Float[Array, "G ..."], weight: Float[Array, "..."]
+    first: Float[Array, "F ..."], second: Float[Array, "G ..."], weight: Float[Array, ...]
 ) -> tuple[Float[Array, "F+G ..."], Float[Array, "F+G ..."]]:
     """Where each atom's probability interval begins in the sorted union, and how wide it is. Ties: `first` first."""
 
@@ -108,8 +108,9 @@ def td_lambda(
 ) -> Float[Array, "T count ..."]:
     """Targets of Z(s_t, a_t) for every t of contiguous segments.                                     Fact sheet 3.4
 
-    signal: rewards or costs. next_atoms: sorted atoms at (s_{t+1}, a'), a' fresh from the policy. ratio: rho_t, clipped.
-    terminated cuts the bootstrap; done (terminated or truncated) cuts the trace. The end of a segment bootstraps.
+    signal: rewards or costs. next_atoms: sorted atoms at (s_{t+1}, a'), a' fresh from the policy. ratio: rho_t,
+    clipped. terminated cuts the bootstrap; done (terminated or truncated) cuts the trace. The end of a segment
+    bootstraps.
 
     A normalised mixture of n-step returns, the n-step one with weight proportional to (1 - trace) trace^(n-1) prod rho.
     """

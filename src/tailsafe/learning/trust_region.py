@@ -35,7 +35,8 @@ def fisher_product(
     transpose = jax.linear_transpose(jacobian, parameters)
 
     def product(vector: Float[Array, " P"]) -> Float[Array, " P"]:
-        return transpose(weights[:, None] * actions.fisher(outputs, jacobian(vector)))[0] + damping * vector
+        image: Array = transpose(weights[:, None] * actions.fisher(outputs, jacobian(vector)))[0]
+        return image + damping * vector
 
     return jax.vmap(product)
 
