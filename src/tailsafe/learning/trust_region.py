@@ -102,7 +102,10 @@ def combined_step(
     along_reward = share * radius / jnp.where(climbing > 0, climbing, 1.0)
     length = jnp.sqrt(jnp.where(cancelled, 1.0, squared))
     factors = jnp.where(cancelled, jnp.zeros_like(coefficients).at[0].set(along_reward), coefficients * radius / length)
-    return Step(factors @ solved, 0.5 * jnp.maximum(factors @ gram @ factors, 0.0))
+    direction, kl = factors @ solved, 0.5 * jnp.maximum(factors @ gram @ factors, 0.0)
+    # A dual program that failed in single precision moves nothing.
+    sound = jnp.isfinite(direction).all() & jnp.isfinite(kl)
+    return Step(jnp.where(sound, direction, 0.0), jnp.where(sound, kl, 0.0))
 
 
 def inner_products(solved: Float[Array, "G P"], gradients: Float[Array, "G P"]) -> Float[Array, "G G"]:
