@@ -85,6 +85,7 @@ def _prepare_mujoco(task: Task[Any], num_envs: int, steps: int | None, threads: 
     batch.reset(seed=0)
     actions = np.random.default_rng(0).uniform(-1, 1, (count, num_envs, task.action_size))
     batch.step(actions[0])
+    batch.renew(np.zeros(num_envs, bool))  # compiles what the end of the episodes below needs
     compile_seconds = time.perf_counter() - begun
 
     def measure() -> tuple[float, float]:
