@@ -12,6 +12,10 @@ from tailsafe.errors import InputError
 if TYPE_CHECKING:
     from tailsafe.envs.vector import make_vec
     from tailsafe.risk import CVaR, Mean, Pow, SpectralRisk, Spectrum, StepSpectrum, Wang, parse_spectrum
+    from tailsafe.runs.config import Constraint, TrainConfig
+    from tailsafe.runs.evaluation import evaluate
+    from tailsafe.runs.policy import load_policy
+    from tailsafe.runs.training import resume, train
     from tailsafe.tabular import FiniteCMDP, TabularSolution, solve_tabular
 
 # `gymnasium.make("tailsafe/PointGoal-v0")` works from here on; this imports neither JAX nor MuJoCo.
@@ -28,6 +32,12 @@ _HOME = {
     "Wang": "risk",
     "parse_spectrum": "risk",
     "make_vec": "envs.vector",
+    "Constraint": "runs.config",
+    "TrainConfig": "runs.config",
+    "resume": "runs.training",
+    "train": "runs.training",
+    "evaluate": "runs.evaluation",
+    "load_policy": "runs.policy",
     "FiniteCMDP": "tabular",
     "TabularSolution": "tabular",
     "solve_tabular": "tabular",
@@ -35,6 +45,7 @@ _HOME = {
 
 __all__ = [
     "CVaR",
+    "Constraint",
     "FiniteCMDP",
     "InputError",
     "Mean",
@@ -43,11 +54,16 @@ __all__ = [
     "Spectrum",
     "StepSpectrum",
     "TabularSolution",
+    "TrainConfig",
     "Wang",
     "__version__",
+    "evaluate",
+    "load_policy",
     "make_vec",
     "parse_spectrum",
+    "resume",
     "solve_tabular",
+    "train",
 ]
 
 

@@ -11,7 +11,19 @@ from tailsafe.cli import app, main
 
 ROOT = Path(__file__).parents[2]
 TWO_ROADS = str(ROOT / "examples" / "two_roads.json")
-COMMANDS = ["spectrum", "risk", "tabular", "bench", "tasks", "check-env"]
+COMMANDS = [
+    "spectrum",
+    "risk",
+    "tabular",
+    "bench",
+    "tasks",
+    "check-env",
+    "train",
+    "resume",
+    "evaluate",
+    "plot",
+    "render",
+]
 
 
 @pytest.fixture

@@ -8,8 +8,10 @@ both.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import median
 from typing import Any
@@ -19,9 +21,10 @@ import numpy as np
 
 from tailsafe.envs.vector import BACKENDS
 from tailsafe.errors import InputError
+from tailsafe.physics.mjx_engine import import_mjx
 from tailsafe.tasks import TASKS, Task, get_task
 
-_ROUNDS = 5
+_ROUNDS = 3
 
 
 def bench_envs(
@@ -41,62 +44,74 @@ def bench_envs(
       {"device", "results": [{"task", "backend", "num_envs", "steps_per_second", "raw_steps_per_second", "ratio",
       "compile_seconds"}]}; rates are control steps of single environments per second.
     """
-    measure = {"mujoco": _bench_mujoco, "mjx": _bench_mjx}
+    prepare = {"mujoco": _prepare_mujoco, "mjx": _prepare_mjx}
     for backend in backends:
-        if backend not in measure:
+        if backend not in prepare:
             raise InputError(f"unknown backend {backend!r}; there are: {', '.join(BACKENDS)}")
+    cases = [(get_task(name), backend, count) for name in tasks for backend in backends for count in num_envs]
+    if "mjx" in backends:
+        import_mjx()  # once, before threads do: it silences stdout for a moment
+    # Programs for MJX take half a minute to compile, on one core each: side by side, and measured one after the other.
+    workers = len(cases) if tuple(backends) == ("mjx",) else 1
     results = []
-    for name in tasks:
-        task = get_task(name)
-        for backend in backends:
-            for count in num_envs:
-                whole, raw, compile_seconds = measure[backend](task, count, steps, threads)
-                results.append(
-                    {
-                        "task": task.name,
-                        "backend": backend,
-                        "num_envs": count,
-                        "steps_per_second": whole,
-                        "raw_steps_per_second": raw,
-                        "ratio": whole / raw,
-                        "compile_seconds": compile_seconds,
-                    }
-                )
+    with ThreadPoolExecutor(min(workers, os.cpu_count() or 1)) as pool:
+        prepared = pool.map(lambda case: prepare[case[1]](case[0], case[2], steps, threads), cases)
+        for (task, backend, count), (measure, compile_seconds) in zip(cases, list(prepared), strict=True):
+            whole, raw = measure()
+            results.append(
+                {
+                    "task": task.name,
+                    "backend": backend,
+                    "num_envs": count,
+                    "steps_per_second": whole,
+                    "raw_steps_per_second": raw,
+                    "ratio": whole / raw,
+                    "compile_seconds": compile_seconds,
+                }
+            )
     return {"device": jax.devices()[0].device_kind, "results": results}
 
 
-def _bench_mujoco(task: Task[Any], num_envs: int, steps: int | None, threads: int | None) -> tuple[float, float, float]:
+# Measures (control steps per second whole, raw); and the seconds that compiling took.
+Prepared = tuple[Callable[[], tuple[float, float]], float]
+
+
+def _prepare_mujoco(task: Task[Any], num_envs: int, steps: int | None, threads: int | None) -> Prepared:
     from tailsafe.envs.host import HostBatch
 
-    steps = steps or 1000
+    count = steps or 1000
     begun = time.perf_counter()
     batch = HostBatch(task, num_envs, threads)
     batch.reset(seed=0)
-    actions = np.random.default_rng(0).uniform(-1, 1, (steps, num_envs, task.action_size))
+    actions = np.random.default_rng(0).uniform(-1, 1, (count, num_envs, task.action_size))
     batch.step(actions[0])
     batch.renew(np.zeros(num_envs, bool))  # compiles what the end of the episodes below needs
     compile_seconds = time.perf_counter() - begun
-    # Step by step in turns, from the same states: contacts and gremlins make some steps dearer than others.
-    seconds, raw_seconds = 0.0, 0.0
-    for action in actions:
-        raw = batch.engine.raw_call(batch.rows, action)
-        raw_seconds += _seconds(raw)
-        seconds += _seconds(partial(batch.step, action))
-    batch.close()
-    return steps * num_envs / seconds, steps * num_envs / raw_seconds, compile_seconds
+
+    def measure() -> tuple[float, float]:
+        # Step by step in turns, from the same states: contacts and gremlins make some steps dearer than others.
+        seconds, raw_seconds = 0.0, 0.0
+        for action in actions:
+            raw = batch.engine.raw_call(batch.rows, action)
+            raw_seconds += _seconds(raw)
+            seconds += _seconds(partial(batch.step, action))
+        batch.close()
+        return count * num_envs / seconds, count * num_envs / raw_seconds
+
+    return measure, compile_seconds
 
 
-def _bench_mjx(task: Task[Any], num_envs: int, steps: int | None, threads: int | None) -> tuple[float, float, float]:
+def _prepare_mjx(task: Task[Any], num_envs: int, steps: int | None, threads: int | None) -> Prepared:
     from tailsafe.envs.device import DeviceBatch
     from tailsafe.envs.episodes import environment_keys
     from tailsafe.physics.compilation import prepare_jax
 
     prepare_jax()
-    steps = steps or 100
+    count = steps or 100
     batch = DeviceBatch(task)
     begun = time.perf_counter()
     state = jax.jit(batch.init)(environment_keys(0, num_envs))
-    keys = jax.random.split(jax.random.key(1), steps)
+    keys = jax.random.split(jax.random.key(1), count)
 
     def act(key: Any) -> Any:
         return jax.random.uniform(key, (num_envs, task.action_size), minval=-1.0, maxval=1.0)
@@ -119,13 +134,17 @@ def _bench_mjx(task: Task[Any], num_envs: int, steps: int | None, threads: int |
         .lower(state.episode.physics, keys)
         .compile()
     )
-    ready: Callable[[Any], Any] = jax.block_until_ready
-    state, _ = ready(run_whole(state, keys))
-    seconds, raw_seconds = _alternate(
-        lambda: ready(run_whole(state, keys)),
-        lambda: ready(run_raw(state.episode.physics, keys)),
-    )
-    return steps * num_envs / seconds, steps * num_envs / raw_seconds, compile_seconds
+
+    def measure() -> tuple[float, float]:
+        ready: Callable[[Any], Any] = jax.block_until_ready
+        later, _ = ready(run_whole(state, keys))
+        seconds, raw_seconds = _alternate(
+            lambda: ready(run_whole(later, keys)),
+            lambda: ready(run_raw(later.episode.physics, keys)),
+        )
+        return count * num_envs / seconds, count * num_envs / raw_seconds
+
+    return measure, compile_seconds
 
 
 def _alternate(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[float, float]:

@@ -1,7 +1,20 @@
 """The command line. Nothing else imports this package."""
 
-from tailsafe.cli import bench, check_env, risk, spectrum, tabular, tasks
+from tailsafe.cli import bench, check_env, evaluate, plot, render, risk, spectrum, tabular, tasks, train
 from tailsafe.cli.app import app, main
 
 # Importing a command's module adds the command.
-__all__ = ["app", "bench", "check_env", "main", "risk", "spectrum", "tabular", "tasks"]
+__all__ = [
+    "app",
+    "bench",
+    "check_env",
+    "evaluate",
+    "main",
+    "plot",
+    "render",
+    "risk",
+    "spectrum",
+    "tabular",
+    "tasks",
+    "train",
+]

@@ -15,6 +15,15 @@ class Subject(StrEnum):
 
     tabular = "tabular"
     envs = "envs"
+    update = "update"
+
+
+class Precision(StrEnum):
+    """Of the matrix products."""
+
+    float32 = "float32"
+    tf32 = "tf32"
+    bf16 = "bf16"
 
 
 class Backend(StrEnum):
@@ -31,24 +40,33 @@ def bench(
     backend: Annotated[list[Backend] | None, typer.Option(help="envs: these engines (default: mujoco).")] = None,
     num_envs: Annotated[list[int] | None, typer.Option(min=1, help="envs: batch sizes (default: 32).")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="envs: control steps per measurement.")] = None,
+    precision: Annotated[Precision, typer.Option(help="update: of matrix products.")] = Precision.float32,
+    runs: Annotated[int, typer.Option(min=1, help="update: runs trained by one program.")] = 1,
     json: JsonFlag = False,
 ) -> None:
     """Measure tailsafe on this machine.
 
     tabular: how the exact method grows with horizon and number of betas. envs: control steps per second of whole
-    environments, against the physics alone.
+    environments, against the physics alone. update: one update of SRCPO at the paper's sizes, against the rate of
+    matrix products.
     """
     if subject is Subject.envs:
         from tailsafe.bench.envs import bench_envs
         from tailsafe.tasks import TASKS
 
         result = bench_envs(task or tuple(TASKS), backend or ("mujoco",), num_envs or (32,), steps)
+    elif subject is Subject.update:
+        from tailsafe.bench.update import bench_update
+
+        result = bench_update(precision.value, runs)
     else:
         from tailsafe.bench.tabular import bench_tabular
 
         result = bench_tabular()
     if json:
         emit_json(result)
+    elif subject is Subject.update:
+        _print_update(result)
     elif subject is Subject.envs:
         _print_envs(result)
     else:
@@ -71,6 +89,24 @@ def _print_envs(result: dict[str, Any]) -> None:
             f"{row['ratio']:.2f}",
             f"{row['compile_seconds']:.1f}",
         )
+    console().print(table)
+
+
+def _print_update(result: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table(title=f"one update of SRCPO, {result['rows']:,} rows, {result['precision']}, on {result['device']}")
+    for name in ("runs", "matmul GFLOP/s", "critics GFLOP/s", "ratio", "critics s", "update s", "update / critics"):
+        table.add_column(name, justify="right")
+    table.add_row(
+        str(result["runs"]),
+        f"{result['matmul_gflops']:,.0f}",
+        f"{result['critic_gflops']:,.0f}",
+        f"{result['critic_ratio']:.2f}",
+        f"{result['critic_seconds']:.3f}",
+        f"{result['update_seconds']:.3f}",
+        f"{result['update_over_critic']:.2f}",
+    )
     console().print(table)
 
 

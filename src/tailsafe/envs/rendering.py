@@ -19,6 +19,9 @@ from tailsafe.tasks.base import Task
 
 _INSTALL = "install libegl1 (EGL) or libosmesa6 (OSMesa), e.g. `apt-get install libegl1 libgl1-mesa-dri`"
 _MAX_GEOMS = 1000
+_TRAIL_DOT, _TRAIL_HEIGHT, _TRAIL_COLOUR = 0.025, 0.02, (0.75, 0.1, 0.1)
+# More dots than this along a trail are thinned out.
+_TRAIL_DOTS = 300
 _LIDAR_RADIUS, _LIDAR_HEIGHT, _LIDAR_SPACING, _LIDAR_DOT = 0.15, 0.35, 0.06, 0.02
 _LIDAR_COLOURS = {
     "goal_lidar": (0.0, 1.0, 0.0),
@@ -94,6 +97,21 @@ class Stage:
                 )
                 scene.ngeom += 1
 
+    def add_trail(self, scene: mujoco.MjvScene, trail: NDArray[np.float64]) -> None:
+        """Dots on the floor where the robot has been; trail (n, 2): its positions [m]."""
+        for x, y in trail[:: 1 + len(trail) // _TRAIL_DOTS]:
+            if scene.ngeom >= scene.maxgeom:
+                return
+            mujoco.mjv_initGeom(
+                scene.geoms[scene.ngeom],
+                mujoco.mjtGeom.mjGEOM_SPHERE,
+                np.full(3, _TRAIL_DOT),
+                np.asarray([x, y, _TRAIL_HEIGHT]),
+                np.eye(3).reshape(9),
+                np.asarray([*_TRAIL_COLOUR, 0.8], np.float32),
+            )
+            scene.ngeom += 1
+
 
 class ImageRenderer:
     """Off-screen images, seen from above and behind."""
@@ -111,14 +129,16 @@ class ImageRenderer:
         self._camera = overview_camera()
         self._options = visible_groups()
 
-    def draw(self, episode: Episode) -> NDArray[np.uint8]:
-        """An RGB image (height, width, 3)."""
+    def draw(self, episode: Episode, trail: NDArray[np.float64] | None = None) -> NDArray[np.uint8]:
+        """An RGB image (height, width, 3); `trail` (n, 2): positions on the robot's way to be marked [m]."""
         self._stage.set(episode)
         self._gl.make_current()
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
         stage = self._stage
         mujoco.mjv_updateScene(stage.model, stage.data, self._options, None, self._camera, everything, self._scene)
         stage.add_lidar(self._scene)
+        if trail is not None:
+            stage.add_trail(self._scene, trail)
         mujoco.mjr_render(self._view, self._scene, self._context)
         image = np.empty((self._view.height, self._view.width, 3), np.uint8)
         mujoco.mjr_readPixels(image, None, self._view, self._context)

@@ -10,12 +10,14 @@ with the factors alpha_t (here: the trust-region radius eps_t) of the update rul
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from tailsafe.learning.qp import nonnegative_qp
+
+ViolatedRule = Literal["paper", "release"]
 
 
 class Weights(NamedTuple):
@@ -34,6 +36,7 @@ def proposed(
     excess: Float[Array, " N"],
     radius: Float[Array, ""],
     max_weight: Float[Array, ""] | float,
+    violated: ViolatedRule = "paper",
 ) -> Weights:
     """The paper's strategy: one QP whether the constraints are satisfied or violated.
 
@@ -43,8 +46,12 @@ def proposed(
     every linearised constraint; with its multipliers (nu, lambda) the weights are 1 and eps_t min(lambda / (nu eps_t),
     max_weight). The sum runs over all constraints (printed with I_CV, which is empty in this case). Violated: the
     smallest step that meets the violated linearised constraints; lambda normalised to sum one, nu = 0.
+
+    violated: `paper` asks each violated constraint for its excess; `release` asks it for the most that fits into the
+    trust region, and keeps satisfied constraints that could become violated there in the program. With one constraint
+    both give the same direction.
     """
-    violated = excess > 0
+    above = excess > 0
     sign = jnp.concatenate([-jnp.ones(1, gram.dtype), jnp.ones_like(excess)])
     rows = gram * sign[:, None] * sign[None, :]
 
@@ -53,14 +60,17 @@ def proposed(
     nu = jnp.where(multipliers[0] > 0, multipliers[0], 1.0)  # zero only if the reward has no gradient at all
     satisfied_costs = jnp.minimum(multipliers[1:] / nu, radius * max_weight)
 
-    active = violated.astype(gram.dtype)
-    recovery = nonnegative_qp(gram[1:, 1:] * active[:, None] * active[None, :], jnp.where(violated, excess, 0.0))
+    reach = radius * jnp.sqrt(jnp.maximum(jnp.diagonal(gram)[1:], 0.0))
+    joins = above if violated == "paper" else above | (excess + reach >= 0)
+    active = joins.astype(gram.dtype)
+    asked = excess if violated == "paper" else jnp.where(above, reach, excess)
+    recovery = nonnegative_qp(gram[1:, 1:] * active[:, None] * active[None, :], jnp.where(joins, asked, 0.0))
     total = recovery.sum()
     # No gradient can reduce the violation: spread the weight evenly (the step is then zero anyway).
-    even = active / jnp.maximum(active.sum(), 1.0)
+    even = above.astype(gram.dtype) / jnp.maximum(above.sum(), 1)
     violated_costs = jnp.where(total > 0, recovery / jnp.where(total > 0, total, 1.0), even)
 
-    any_violated = jnp.any(violated)
+    any_violated = jnp.any(above)
     reward = jnp.where(any_violated, 0.0, 1.0).astype(gram.dtype)
     return Weights(reward, jnp.where(any_violated, violated_costs, satisfied_costs))
 

@@ -1,0 +1,1 @@
+"""The algorithms, each a short file on the shared engine in `tailsafe.learning`."""

@@ -1,0 +1,682 @@
+"""SRCPO: spectral-risk-constrained policy optimisation with a learned sampler of dual variables.       Algorithm 2
+
+A run's state is one pytree and `update` one pure function. What differs between the runs of a study is in `Settings`,
+whose leaves are arrays; what changes shapes or programs is in `SrcpoConfig`, which is static.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from tailsafe.learning.actions import Actions
+from tailsafe.learning.chunks import Chunk, Replay, Transition
+from tailsafe.learning.constraints import Constraints
+from tailsafe.learning.critics import ADAM, fit_critics
+from tailsafe.learning.environments import JaxEnvironments
+from tailsafe.learning.experience import Actor, as_chunk, record
+from tailsafe.learning.networks import Critics, Initialization, Policy, pooled
+from tailsafe.learning.normalizer import Normalizer
+from tailsafe.learning.sampler import Sampler
+from tailsafe.learning.strategies import ViolatedRule, proposed
+from tailsafe.learning.targets import LARGEST_RATIO, Projection, td_lambda
+from tailsafe.learning.trust_region import combined_step, conjugate_gradient, fisher_product, inner_products
+
+Metrics = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class SrcpoConfig:
+    """What is fixed when a program is compiled.
+
+    num_envs environments take chunk_steps steps between two updates; they form `groups` groups. An update learns from
+    batch_chunks chunks, the newest and others from the last replay_chunks; policy directions come from the
+    policy_chunks newest of the batch, one for each group of each chunk, and are averaged.
+    """
+
+    num_envs: int = 5
+    chunk_steps: int = 200
+    groups: int = 1
+    replay_chunks: int = 100
+    batch_chunks: int = 10
+    policy_chunks: int = 10
+    # A new beta for every episode of an environment, or for every chunk of a group.
+    beta_per: Literal["episode", "chunk"] = "episode"
+    policy_hidden: tuple[int, ...] = (512, 512)
+    critic_hidden: tuple[int, ...] = (512, 512)
+    initialization: Initialization = "small"
+    fixed_log_std: float | None = None
+    ensemble: int = 2
+    quantiles: int = 25
+    target_quantiles: int = 50
+    # Gradient steps per update, each on one of critic_minibatches parts of the batch.
+    critic_iterations: int = 40
+    critic_minibatches: int = 1
+    projection: Projection = "interpolate"
+    conjugate_gradient_iterations: int = 10
+    damping: float = 0.01
+    # How J_C is estimated for the decision satisfied or violated: from critics at all visited states as if they were
+    # initial, at initial states, at visited states shifted by (D, b), or from the episodes that ended.
+    estimator: Literal["visited", "initial", "shifted", "episodes"] = "visited"
+    # Gradients of J_R and J_C in the policy: through the critics at re-parameterised actions (exact expectations for
+    # discrete ones), or advantages times scores, with the TD(lambda) targets as the estimate of Q.
+    gradient: Literal["pathwise", "score"] = "pathwise"
+    violated: ViolatedRule = "release"
+    state_weighting: Literal["uniform", "discounted"] = "uniform"
+    # How the sampler learns: by differentiating J(pi; beta) through g_beta, the conjugate and the critics' beta input;
+    # by score functions and the inverse Fisher matrix; or by moving beta to where the current policy's sub-risk is
+    # least (its quantiles, Thm. 6.2), which needs no derivative of a critic in an input that hardly varies.
+    sampler_gradient: Literal["pathwise", "natural", "explicit"] = "pathwise"
+    augmented: bool = False
+    # Observations by running mean and variance, cut at clip_observation deviations. One-hot ones need none of it.
+    normalize: bool = True
+    clip_observation: float = 10.0
+    # The averaged step is shortened where the KL it takes exceeds this many times the bound.
+    kl_cap: float = float("inf")
+    precision: Literal["float32", "tf32", "bf16"] = "float32"
+    # How many finished episodes are remembered for the log.
+    window: int = 256
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Settings:
+    """What may differ between runs of one program; every leaf is an array.
+
+    gamma: discount; trace: lambda of TD(lambda). horizon: 1 / (1 - gamma), or the discounted length of an episode where
+    that is much shorter. max_kl: bound of the trust region, decaying as 1 / (1 + updates / kl_decay)^0.6 (inf:
+    constant). penalty: K. margin: the share of each limit that is kept free. uniform_share: of betas drawn uniformly.
+    """
+
+    constraints: Constraints
+    gamma: Float[Array, ""]
+    trace: Float[Array, ""]
+    horizon: Float[Array, ""]
+    max_kl: Float[Array, ""]
+    kl_decay: Float[Array, ""]
+    critic_rate: Float[Array, ""]
+    sampler_rate: Float[Array, ""]
+    sampler_deviation: Float[Array, ""]
+    penalty: Float[Array, ""]
+    margin: Float[Array, ""]
+    uniform_share: Float[Array, ""]
+    max_weight: Float[Array, ""]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class LearnerState:
+    """All that is learned, and the memory it is learned from."""
+
+    policy: Policy
+    critics: Critics
+    critic_optimizer: Any
+    sampler: Sampler
+    sampler_optimizer: Any
+    normalizer: Normalizer
+    replay: Replay
+    updates: Int[Array, ""]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class _Rows:
+    """Augmented states and what was done there, one row each; leaves have leading axes (...)."""
+
+    observation: Array
+    delta: Array
+    cost_so_far: Array
+    discount: Array
+
+
+_SAMPLER_OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam())
+
+
+class Srcpo:
+    """The algorithm for one kind of task: sizes and actions are fixed, everything else is in the state."""
+
+    def __init__(self, config: SrcpoConfig, observation_size: int, actions: Actions, num_costs: int) -> None:
+        self.config = config
+        self.observation_size = observation_size
+        self.actions = actions
+        self.num_costs = num_costs
+
+    # --- beginning ----------------------------------------------------------------------------------------------------
+
+    def init(self, key: PRNGKeyArray, settings: Settings) -> LearnerState:
+        """Fresh networks, a sampler in the middle of its range, an empty memory."""
+        config = self.config
+        for_policy, for_critics = jax.random.split(key)
+        betas = settings.constraints.num_betas
+        inputs = self.observation_size + betas + (self.num_costs + 1 if config.augmented else 0)
+        policy = Policy(
+            for_policy, inputs, self.actions, config.policy_hidden, config.initialization, config.fixed_log_std
+        )
+        critics = Critics(
+            for_critics,
+            inputs + self.actions.size,
+            1 + self.num_costs,
+            config.ensemble,
+            config.quantiles,
+            config.critic_hidden,
+            config.initialization,
+        )
+        sampler = Sampler(jnp.zeros(betas), settings.sampler_deviation)
+        return LearnerState(
+            policy=policy,
+            critics=critics,
+            critic_optimizer=ADAM.init(eqx.filter(critics, eqx.is_array)),
+            sampler=sampler,
+            sampler_optimizer=_SAMPLER_OPTIMIZER.init(sampler.phi),
+            normalizer=Normalizer.create(self.observation_size),
+            replay=Replay.create(self._empty_chunk(betas), config.replay_chunks),
+            updates=jnp.int32(0),
+        )
+
+    def begin(
+        self, state: LearnerState, settings: Settings, observation: Float[Array, "N O"], key: PRNGKeyArray
+    ) -> Actor:
+        """Environments at the start of their first episodes, each group or environment with its beta."""
+        actor = Actor.create(
+            observation,
+            jnp.zeros((observation.shape[0], state.sampler.phi.shape[-1])),
+            self.num_costs,
+            self.config.window,
+        )
+        return replace(actor, delta=self._draw(state, settings, key))
+
+    # --- acting -------------------------------------------------------------------------------------------------------
+
+    def act(self, state: LearnerState, settings: Settings, actor: Actor, key: PRNGKeyArray) -> tuple[Array, Array]:
+        """A raw action and its log probability for every environment."""
+        rows = _Rows(actor.observation, actor.delta, actor.cost_so_far, actor.discount)
+        outputs = state.policy(self._features(state, settings, rows))
+        raw = self.actions.sample(outputs, self.actions.noise(key, outputs.shape[:-1]))
+        return raw, self.actions.log_prob(outputs, raw)
+
+    def record(
+        self,
+        state: LearnerState,
+        settings: Settings,
+        actor: Actor,
+        choice: tuple[Array, Array],
+        transition: Transition,
+        key: PRNGKeyArray,
+    ) -> tuple[Actor, Chunk]:
+        """A row of the chunk, and the actor after the step."""
+        fresh = self._draw(state, settings, key) if self.config.beta_per == "episode" else actor.delta
+        return record(actor, *choice, transition, settings.gamma, fresh)
+
+    def start_chunk(self, state: LearnerState, settings: Settings, actor: Actor, key: PRNGKeyArray) -> Actor:
+        """Before the first step of a chunk: new betas, if they change with chunks."""
+        if self.config.beta_per == "episode":
+            return actor
+        return replace(actor, delta=self._draw(state, settings, key))
+
+    def rollout(
+        self,
+        state: LearnerState,
+        settings: Settings,
+        actor: Actor,
+        environments: JaxEnvironments,
+        env_state: Any,
+        key: PRNGKeyArray,
+    ) -> tuple[Actor, Any, Chunk]:
+        """A chunk from environments that live in JAX."""
+        for_chunk, for_steps = jax.random.split(key)
+        actor = self.start_chunk(state, settings, actor, for_chunk)
+
+        def step(carry: tuple[Actor, Any], key: Array) -> tuple[tuple[Actor, Any], Chunk]:
+            actor, env_state = carry
+            for_action, for_beta = jax.random.split(key)
+            choice = self.act(state, settings, actor, for_action)
+            env_state, transition = environments.step(env_state, self.actions.embed(choice[0]))
+            actor, row = self.record(state, settings, actor, choice, transition, for_beta)
+            return (actor, env_state), row
+
+        keys = jax.random.split(for_steps, self.config.chunk_steps)
+        (actor, env_state), rows = jax.lax.scan(step, (actor, env_state), keys)
+        return actor, env_state, as_chunk(rows)
+
+    def _draw(self, state: LearnerState, settings: Settings, key: PRNGKeyArray) -> Float[Array, "N n"]:
+        """Increments for every environment: its own, or one draw per group."""
+        config = self.config
+        draws = config.num_envs if config.beta_per == "episode" else config.groups
+        delta = state.sampler.sample(key, (draws,), settings.uniform_share)
+        return jnp.repeat(delta, config.num_envs // draws, axis=0)
+
+    # --- learning -----------------------------------------------------------------------------------------------------
+
+    def update(
+        self, state: LearnerState, settings: Settings, chunk: Chunk, key: PRNGKeyArray
+    ) -> tuple[LearnerState, Metrics]:
+        """Learn from a chunk: critics, then policy, then sampler. The key is used up."""
+        for_batch, for_targets, for_policy, for_sampler = jax.random.split(key, 4)
+        state = eqx.tree_at(
+            lambda state: (state.replay, state.normalizer),
+            state,
+            (
+                state.replay.add(chunk),
+                state.normalizer.update(chunk.observation) if self.config.normalize else state.normalizer,
+            ),
+        )
+        batch = state.replay.batch(for_batch, self.config.batch_chunks)
+        with jax.default_matmul_precision(PRECISIONS[self.config.precision]):
+            state, critic_metrics, advantages = self.update_critics(state, settings, batch, for_targets)
+            newest, advantages = jax.tree.map(lambda leaf: leaf[: self.config.policy_chunks], (batch, advantages))
+            state, policy_metrics, values = self.update_policy(state, settings, newest, advantages, for_policy)
+            state, sampler_metrics = self.update_sampler(state, settings, newest, values, for_sampler)
+        state = eqx.tree_at(lambda state: state.updates, state, state.updates + 1)
+        return state, critic_metrics | policy_metrics | sampler_metrics
+
+    def update_critics(
+        self, state: LearnerState, settings: Settings, batch: Chunk, key: PRNGKeyArray
+    ) -> tuple[LearnerState, Metrics, Float[Array, "R T N S"]]:
+        """TD(lambda) targets from the current networks, then quantile regression on them.
+
+        Also returns the advantages of the actions taken, of every signal, from the same targets.
+        """
+        for_targets, for_order, for_baseline = jax.random.split(key, 3)
+        # Time first; chunks and environments are one axis of independent segments.
+        segments = _segments(batch)
+        targets, ratio = self.targets(state, settings, segments, for_targets)
+        rows = _rows(segments)
+        advantages = self._advantages(state, settings, rows, targets, for_baseline) * ratio[..., None]
+        steps, chunks, envs = batch.reward.shape[1], batch.reward.shape[0], batch.reward.shape[2]
+        advantages = jnp.moveaxis(advantages.reshape(steps, chunks, envs, -1), 1, 0)
+
+        actions = self.actions.embed(segments.raw_action)
+        features = jnp.concatenate([self._features(state, settings, rows), actions], axis=-1)
+        features = features.reshape(-1, features.shape[-1])
+        wanted = targets.reshape(targets.shape[0], -1, targets.shape[-1])
+        if self.config.critic_minibatches > 1:
+            order = jax.random.permutation(for_order, features.shape[0])
+            features, wanted = features[order], wanted[:, order]
+        critics, optimizer, losses = fit_critics(
+            state.critics,
+            state.critic_optimizer,
+            ADAM,
+            features,
+            wanted,
+            settings.constraints.largest_return,
+            settings.critic_rate,
+            self.config.critic_iterations,
+            self.config.critic_minibatches,
+        )
+        state = eqx.tree_at(lambda state: (state.critics, state.critic_optimizer), state, (critics, optimizer))
+        return state, {"reward_critic_loss": losses[0], "cost_critic_loss": losses[1:]}, advantages
+
+    def targets(
+        self, state: LearnerState, settings: Settings, segments: Chunk, key: PRNGKeyArray
+    ) -> tuple[Float[Array, "S T B K"], Float[Array, "T B"]]:
+        """TD(lambda) targets of all signals on segments (T, B), and the importance ratios of the actions taken."""
+        following = _Rows(
+            segments.next_observation,
+            segments.delta,
+            segments.cost_so_far + segments.discount[..., None] * segments.costs,
+            segments.discount * settings.gamma,
+        )
+        outputs = state.policy(self._features(state, settings, _rows(segments)))
+        log_ratio = self.actions.log_prob(outputs, segments.raw_action) - segments.log_prob
+        ratio = jnp.clip(jnp.exp(log_ratio), 0.0, LARGEST_RATIO)
+        atoms = jnp.sort(self._sampled_atoms(state, settings, following, key), axis=-1)
+        signals = jnp.concatenate([segments.reward[..., None], segments.costs], axis=-1)
+        steps = signals.shape[0]
+
+        # Segments and signals are one axis of independent rows.
+        def for_every_signal(values: Array) -> Array:
+            return jnp.broadcast_to(values[..., None], signals.shape).reshape(steps, -1)
+
+        targets = td_lambda(
+            signals.reshape(steps, -1),
+            jnp.transpose(atoms, (1, 3, 2, 0)).reshape(steps, atoms.shape[-1], -1),
+            for_every_signal(ratio),
+            for_every_signal(segments.terminated),
+            for_every_signal(segments.done),
+            settings.gamma,
+            settings.trace,
+            self.config.target_quantiles,
+            self.config.projection,
+        )
+        targets = targets.reshape(*targets.shape[:2], *signals.shape[1:])
+        return jnp.transpose(targets, (3, 0, 2, 1)), ratio
+
+    def _sampled_atoms(
+        self, state: LearnerState, settings: Settings, rows: _Rows, key: PRNGKeyArray
+    ) -> Float[Array, "S ... K"]:
+        """Atoms of every signal at (s, a) with a fresh from the current policy."""
+        features = self._features(state, settings, rows)
+        outputs = state.policy(features)
+        raw = self.actions.sample(outputs, self.actions.noise(key, outputs.shape[:-1]))
+        inputs = jnp.concatenate([features, self.actions.embed(raw)], axis=-1)
+        atoms = self._atoms(state, settings, inputs.reshape(-1, inputs.shape[-1]))
+        return atoms.reshape(atoms.shape[0], *inputs.shape[:-1], -1)
+
+    def _advantages(
+        self,
+        state: LearnerState,
+        settings: Settings,
+        rows: _Rows,
+        targets: Float[Array, "S T B K"],
+        key: PRNGKeyArray,
+    ) -> Float[Array, "T B S"]:
+        """A_R and A_{i,g} = (Q_g - V_g) / b of the actions taken: Q from the targets, V from the critics."""
+        constraints = settings.constraints
+        budget = constraints.budget(constraints.beta(rows.delta), rows.cost_so_far, rows.discount)
+
+        def values(atoms: Float[Array, "S T B K"]) -> Float[Array, "S T B"]:
+            return jnp.concatenate([atoms[:1].mean(-1), constraints.g(atoms[1:], budget).mean(-1)])
+
+        advantages = values(targets) - values(self._sampled_atoms(state, settings, rows, key))
+        return jnp.moveaxis(advantages, 0, -1)
+
+    def update_policy(
+        self,
+        state: LearnerState,
+        settings: Settings,
+        batch: Chunk,
+        advantages: Float[Array, "R T N S"],
+        key: PRNGKeyArray,
+    ) -> tuple[LearnerState, Metrics, Float[Array, "U C+1"]]:
+        """One trust-region step per unit (a group of a chunk), averaged. Also returns J_R and J_C of every unit."""
+        config = self.config
+        units = jax.tree.map(partial(_by_unit, groups=config.groups), _without_initial(batch))
+        initial = _initial_by_unit(batch.initial_observation, config.groups)
+        parameters, unravel = ravel_pytree(state.policy)
+        radius = self._radius(state, settings)
+        keys = jax.random.split(key, units.reward.shape[0])
+        solve = partial(self._unit_step, state, settings, parameters, unravel, radius)
+        by_unit = _by_unit(advantages, groups=config.groups)
+        directions, values, excess, predicted = jax.vmap(solve)(units, initial, by_unit, keys)
+        direction = directions.mean(0)
+
+        rows = _rows(units)
+        features = self._features(state, settings, rows)
+        old = state.policy(features)
+
+        def kl(step: Array) -> Array:
+            new: Policy = unravel(parameters + step)
+            return self.actions.kl(old, new(features)).mean()
+
+        full = kl(direction)
+        # KL grows with the square of the step.
+        cap = config.kl_cap * radius**2 / 2
+        factor = jnp.where(full > cap, jnp.sqrt(cap / jnp.maximum(full, 1e-30)), 1.0)
+        taken = jnp.where(full > cap, kl(factor * direction), full) if math.isfinite(config.kl_cap) else full
+        noise = self.actions.noise(key, old.shape[:-1])
+        metrics = {
+            "kl": taken,
+            "kl_predicted": predicted.mean(),
+            "entropy": self.actions.entropy(old, noise).mean(),
+            "objective": values[:, 0].mean(),
+            "sub_risk": values[:, 1:].mean(0),
+            "violated": (excess > 0).any(-1).mean(),
+        }
+        state = eqx.tree_at(lambda state: state.policy, state, unravel(parameters + factor * direction))
+        return state, metrics, values
+
+    def _unit_step(
+        self,
+        state: LearnerState,
+        settings: Settings,
+        parameters: Float[Array, " P"],
+        unravel: Any,
+        radius: Float[Array, ""],
+        unit: Chunk,
+        initial_observation: Float[Array, "N O"],
+        advantages: Float[Array, "B S"],
+        key: PRNGKeyArray,
+    ) -> tuple[Array, Array, Array, Array]:
+        """The step of one unit: direction (P,), values (1 + C,) before it, excess over the limits (C,), KL.  Sec. 7"""
+        constraints = settings.constraints
+        for_gradient, for_value = jax.random.split(key)
+        rows = _rows(unit)
+        features = self._features(state, settings, rows)
+        beta = constraints.beta(rows.delta)
+        budget = constraints.budget(beta, rows.cost_so_far, rows.discount)
+        weights = jnp.ones_like(rows.discount) if self.config.state_weighting == "uniform" else rows.discount
+        weights = weights / weights.sum()
+
+        def value_of(actions: Float[Array, "S B A"]) -> Float[Array, "S B"]:
+            inputs = jnp.concatenate(
+                [jnp.broadcast_to(features, (*actions.shape[:2], features.shape[-1])), actions], -1
+            )
+            atoms = self._atoms(state, settings, inputs)
+            return jnp.concatenate([atoms[:1].mean(-1), constraints.g(atoms[1:], budget).mean(-1)])
+
+        def outputs_of(parameters: Float[Array, " P"]) -> Float[Array, "B D"]:
+            policy: Policy = unravel(parameters)
+            return policy(features)
+
+        outputs, pull_back = jax.vjp(outputs_of, parameters)
+        if self.config.gradient == "score":
+            centred = advantages - weights @ advantages
+            score = jax.grad(lambda outputs: self.actions.log_prob(outputs, unit.raw_action).sum())(outputs)
+            by_state = centred.T[..., None] * score
+        else:
+            noise = self.actions.noise(for_gradient, outputs.shape[:-1])
+            _, by_state = self.actions.output_gradients(outputs, noise, value_of, 1 + self.num_costs)
+        gradients = jax.vmap(lambda gradient: pull_back(weights[:, None] * gradient)[0])(by_state) * settings.horizon
+
+        product = fisher_product(outputs_of, parameters, self.actions, weights, self.config.damping)
+        solved, gradients = conjugate_gradient(product, gradients, self.config.conjugate_gradient_iterations)
+        gram = inner_products(solved, gradients)
+        values = self._values(state, settings, unit, initial_observation, for_value)
+        excess = values[1:] - constraints.limit * (1 - settings.margin)
+        chosen = proposed(gram, excess, radius, settings.max_weight, violated=self.config.violated)
+        step = combined_step(solved, gram, chosen.signed(), excess, radius)
+        return step.direction, values, excess, step.kl
+
+    def _values(
+        self,
+        state: LearnerState,
+        settings: Settings,
+        unit: Chunk,
+        initial_observation: Float[Array, "N O"],
+        key: PRNGKeyArray,
+    ) -> Float[Array, " 1+C"]:
+        """(J_R, J_C1, ...) of the current policy at the unit's betas, by the configured estimator."""
+        constraints = settings.constraints
+        if self.config.estimator == "episodes":
+            beta = constraints.beta(unit.delta)
+            total = jnp.moveaxis(unit.cost_so_far + unit.discount[:, None] * unit.costs, -1, 0)
+            risks = constraints.g(total[..., None], beta)[..., 0] + constraints.conjugate_integral(beta)
+            ended = unit.done.astype(total.dtype)
+            sampled = (risks * ended).sum(-1) / jnp.maximum(ended.sum(), 1.0)
+            estimated = self._critic_values(state, settings, unit, initial_observation, "shifted", key)
+            return jnp.where(ended.sum() > 0, estimated.at[1:].set(sampled), estimated)
+        return self._critic_values(state, settings, unit, initial_observation, self.config.estimator, key)
+
+    def _critic_values(
+        self,
+        state: LearnerState,
+        settings: Settings,
+        unit: Chunk,
+        initial_observation: Float[Array, "N O"],
+        estimator: str,
+        key: PRNGKeyArray,
+    ) -> Float[Array, " 1+C"]:
+        rows = _rows(unit)
+        if estimator == "initial":
+            rows = self._initial_rows(initial_observation, rows.delta[: initial_observation.shape[0]])
+        shifted = estimator != "visited"
+        values = self._values_at(state, settings, rows, shifted=shifted, key=key)
+        # E[g(D_t + b_t Z(s_t))] is the same for every t. Early states say most about the current policy: late ones
+        # carry costs that older policies ran up.
+        weights = rows.discount if shifted else jnp.ones_like(rows.discount)
+        return values @ (weights / weights.sum())
+
+    def _values_at(
+        self,
+        state: LearnerState,
+        settings: Settings,
+        rows: _Rows,
+        *,
+        shifted: bool,
+        key: PRNGKeyArray,
+        explicit: bool = False,
+    ) -> Float[Array, "1+C B"]:
+        """E[Z_R] and E[g_beta(D + b Z_i)] + I_i per state, or with D = 0 and b = 1 for every state if not `shifted`.
+
+        Differentiable in the rows' increments, but not through the policy's choice of action; `explicit`: through
+        g_beta and I alone, not through the critics' input either.
+        """
+        constraints = settings.constraints
+        features = self._features(state, settings, rows)
+        if explicit:
+            features = jax.lax.stop_gradient(features)
+        beta = constraints.beta(rows.delta)
+        outputs = jax.lax.stop_gradient(state.policy(features))
+        noise = self.actions.noise(key, outputs.shape[:-1])
+
+        def of(actions: Float[Array, "B A"]) -> Float[Array, "1+C B"]:
+            atoms = self._atoms(state, settings, jnp.concatenate([features, actions], axis=-1))
+            costs = atoms[1:]
+            if shifted:
+                costs = jnp.moveaxis(rows.cost_so_far, -1, 0)[..., None] + rows.discount[:, None] * costs
+            return jnp.concatenate([atoms[:1].mean(-1), constraints.g(costs, beta).mean(-1)])
+
+        values = self.actions.expectation(outputs, noise, of)
+        return values.at[1:].add(constraints.conjugate_integral(beta))
+
+    def update_sampler(
+        self,
+        state: LearnerState,
+        settings: Settings,
+        batch: Chunk,
+        unit_values: Float[Array, "U C+1"],
+        key: PRNGKeyArray,
+    ) -> tuple[LearnerState, Metrics]:
+        """Raise J(pi; beta) = J_R - K sum_i (J_Ci - d_i)_+ in the sampler's parameters."""
+        config = self.config
+        limit = settings.constraints.limit * (1 - settings.margin)
+
+        def score(values: Float[Array, "... C+1"]) -> Float[Array, ...]:
+            return values[..., 0] - settings.penalty * jnp.maximum(values[..., 1:] - limit, 0.0).sum(-1)
+
+        units = jax.tree.map(partial(_by_unit, groups=config.groups), _without_initial(batch))
+        if config.sampler_gradient == "natural":
+            delta = units.delta.mean(1)
+            gradient = -state.sampler.natural_gradient(delta, score(unit_values))
+            loss = -score(unit_values).mean()
+        else:
+            initial = _initial_by_unit(batch.initial_observation, config.groups)
+            for_delta, for_values = jax.random.split(key)
+            keys = jax.random.split(for_values, units.reward.shape[0])
+
+            def loss_of(phi: Array) -> Array:
+                sampler = Sampler(phi, state.sampler.deviation)
+                fresh = sampler.sample(for_delta, (units.reward.shape[0],))
+
+                def of_unit(unit: Chunk, initial: Array, delta: Array, key: Array) -> Array:
+                    rows = _rows(unit)
+                    shifted = config.estimator != "visited"
+                    if shifted:  # (D, b) of other betas mean nothing here: from the beginning
+                        rows = self._initial_rows(initial, rows.delta[: initial.shape[0]])
+                    rows = eqx.tree_at(lambda rows: rows.delta, rows, jnp.broadcast_to(delta, rows.delta.shape))
+                    explicit = config.sampler_gradient == "explicit"
+                    values = self._values_at(state, settings, rows, shifted=shifted, key=key, explicit=explicit)
+                    return values.mean(-1)
+
+                values = jax.vmap(of_unit)(units, initial, fresh, keys)
+                if config.sampler_gradient == "explicit":
+                    return (values[:, 1:] / settings.constraints.largest_return).sum(-1).mean()
+                return -score(values).mean()
+
+            loss, gradient = jax.value_and_grad(loss_of)(state.sampler.phi)
+        updates, optimizer = _SAMPLER_OPTIMIZER.update(gradient, state.sampler_optimizer)
+        phi = jnp.clip(state.sampler.phi - settings.sampler_rate * updates, -6.0, 6.0)
+        state = eqx.tree_at(lambda state: (state.sampler.phi, state.sampler_optimizer), state, (phi, optimizer))
+        metrics = {
+            "sampler_loss": loss,
+            "sampler_mode": state.sampler.mode,
+            "beta": settings.constraints.beta(state.sampler.mode).reshape(-1),
+        }
+        return state, metrics
+
+    # --- pieces -------------------------------------------------------------------------------------------------------
+
+    def _radius(self, state: LearnerState, settings: Settings) -> Float[Array, ""]:
+        """eps_t = sqrt(2 max_kl), decaying with the number of updates."""
+        decay = (1.0 + state.updates / settings.kl_decay) ** -0.6
+        return jnp.sqrt(2 * settings.max_kl) * decay
+
+    def _features(self, state: LearnerState, settings: Settings, rows: _Rows) -> Float[Array, "... i"]:
+        """What networks see of an (augmented) state and a beta."""
+        parts = [state.normalizer(rows.observation, self.config.clip_observation)]
+        if not self.config.normalize:
+            parts = [rows.observation]
+        if self.config.augmented:
+            limit = settings.constraints.limit
+            scale = jnp.where(limit > 0, limit, settings.constraints.largest_return)
+            parts += [jnp.minimum(rows.cost_so_far / scale, 10.0), rows.discount[..., None]]
+        return jnp.concatenate([*parts, rows.delta], axis=-1)
+
+    def _atoms(self, state: LearnerState, settings: Settings, inputs: Float[Array, "... B i"]) -> Float[Array, "S B K"]:
+        return pooled(state.critics(inputs, settings.constraints.largest_return))
+
+    def _initial_rows(self, observation: Float[Array, "B O"], delta: Float[Array, "B n"]) -> _Rows:
+        count = observation.shape[0]
+        return _Rows(observation, delta, jnp.zeros((count, self.num_costs)), jnp.ones(count))
+
+    def _empty_chunk(self, betas: int) -> Chunk:
+        steps, envs = self.config.chunk_steps, self.config.num_envs
+        rows = jnp.zeros((steps, envs))
+        observation = jnp.zeros((steps, envs, self.observation_size))
+        costs = jnp.zeros((steps, envs, self.num_costs))
+        return Chunk(
+            observation=observation,
+            raw_action=jnp.zeros((steps, envs, self.actions.size)),
+            log_prob=rows,
+            reward=rows,
+            costs=costs,
+            terminated=rows > 0,
+            truncated=rows > 0,
+            next_observation=observation,
+            cost_so_far=costs,
+            discount=rows,
+            delta=jnp.zeros((steps, envs, betas)),
+            initial_observation=observation[0],
+        )
+
+
+PRECISIONS = {"float32": "float32", "tf32": "tensorfloat32", "bf16": "bfloat16"}
+
+
+def _rows(chunk: Chunk) -> _Rows:
+    return _Rows(chunk.observation, chunk.delta, chunk.cost_so_far, chunk.discount)
+
+
+def _without_initial(batch: Chunk) -> Chunk:
+    """`initial_observation` has no time axis; units carry it apart."""
+    return replace(batch, initial_observation=batch.observation)
+
+
+def _segments(batch: Chunk) -> Chunk:
+    """(R, T, N, ...) -> (T, R N, ...): every environment of every chunk is a segment."""
+    batch = _without_initial(batch)
+    segments: Chunk = jax.tree.map(
+        lambda leaf: jnp.moveaxis(leaf, 0, 1).reshape(leaf.shape[1], -1, *leaf.shape[3:]), batch
+    )
+    return segments
+
+
+def _by_unit(leaf: Float[Array, "R T N ..."], groups: int) -> Float[Array, "U B ..."]:
+    """Split environments into groups; a unit is one group of one chunk, its rows in the order (T, N / groups)."""
+    chunks, steps, envs, *rest = leaf.shape
+    leaf = leaf.reshape(chunks, steps, groups, envs // groups, *rest)
+    return jnp.moveaxis(leaf, 2, 1).reshape(chunks * groups, steps * (envs // groups), *rest)
+
+
+def _initial_by_unit(initial: Float[Array, "R N O"], groups: int) -> Float[Array, "U N/G O"]:
+    chunks, envs, size = initial.shape
+    return initial.reshape(chunks * groups, envs // groups, size)

@@ -1,0 +1,177 @@
+"""`tailsafe evaluate`: how good and how safe is the policy of a run?"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+from tailsafe.cli.app import JsonFlag, app, console, emit_json
+from tailsafe.errors import InputError
+from tailsafe.files import check_writable
+
+if TYPE_CHECKING:
+    from tailsafe.runs.evaluation import ConstraintReport, Evaluation, Interval
+
+COLOURS = {"met": "green", "violated": "red", "cannot tell": "yellow"}
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run folder, or the folder or file of a saved policy.")],
+    episodes: Annotated[int, typer.Option(min=2, help="Fresh episodes to play.")] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Of environments (never training's) and actions.")] = 0,
+    confidence: Annotated[float, typer.Option(help="Probability that an interval holds.")] = 0.95,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Play the likeliest actions; the limits are on the random policy.")
+    ] = False,
+    interval: Annotated[
+        str, typer.Option(help="Which bounds decide: distribution-free (holds for any costs) or bootstrap (narrower).")
+    ] = "distribution-free",
+    backend: Annotated[str, typer.Option(help="Engine of the navigation tasks: auto, mujoco or mjx.")] = "auto",
+    plot: Annotated[Path | None, typer.Option(help="Where to draw (default: evaluation.png in the run).")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Reward, cost rate and each risk of a trained policy with confidence bounds, and a verdict per constraint.
+
+    Writes evaluation.json and evaluation.png into the run folder. A folder with several seeds gives a report for each;
+    their JSON is then a list under "runs".
+    """
+    if plot is not None:
+        from tailsafe.viz.figures import check_target
+
+        check_target(plot)
+    from tailsafe.runs.evaluation import FILE_NAME
+    from tailsafe.runs.evaluation import evaluate as play_and_judge
+    from tailsafe.runs.policy import load_policy, policy_folders
+
+    folders = policy_folders(run)
+    if plot is not None and len(folders) > 1:
+        raise InputError(f"{run} holds {len(folders)} runs, which one picture cannot show: evaluate one without --plot")
+    policies = [load_policy(folder) for folder in folders]
+    for folder in folders:
+        check_writable(folder / FILE_NAME)
+    reports = []
+    for folder, policy in zip(folders, policies, strict=True):
+        with _Progress(quiet=json, total=episodes) as progress:
+            result = play_and_judge(
+                policy,
+                episodes,
+                seed,
+                confidence=confidence,
+                deterministic=deterministic,
+                interval=cast(Literal["distribution-free", "bootstrap"], interval),
+                backend=backend,
+                progress=progress,
+            )
+        result.save(folder / FILE_NAME)
+        reports.append({"run": str(folder)} | result.to_json())
+        picture = _draw(result, plot, folder / "evaluation.png")
+        if not json:
+            _print(result)
+            console().print(f"report: {folder / FILE_NAME}")
+            console().print(picture)
+    if json:
+        emit_json(reports[0] if len(reports) == 1 else {"runs": reports})
+
+
+def _draw(result: Evaluation, wanted: Path | None, default: Path) -> str:
+    """Draw if that is possible here; says where, or why not."""
+    if wanted is None and importlib.util.find_spec("matplotlib") is None:
+        return "no picture: it needs matplotlib (pip install 'tailsafe[plot]')"
+    from tailsafe.viz.run import draw_evaluation
+
+    draw_evaluation(result, wanted or default)
+    return f"picture: {wanted or default}"
+
+
+class _Progress:
+    """A bar of finished episodes on stderr; silent if asked, or if nobody watches."""
+
+    def __init__(self, quiet: bool, total: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        err = console(stderr=True)
+        self._shown = err.is_terminal and not quiet
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=err, transient=True)
+        self._task = self._bar.add_task("episodes", total=total)
+
+    def __enter__(self) -> _Progress:
+        if self._shown:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        self._bar.update(self._task, completed=done, total=total)
+
+
+def _print(result: Evaluation) -> None:
+    from rich.table import Table
+
+    out = console()
+    described, reward = result.policy, result.reward
+    kind = "likeliest" if result.deterministic else "random"
+    out.print(
+        f"{described.task.name}, {described.algorithm} after {described.steps} steps: {len(result.episodes)} fresh "
+        f"episodes with {kind} actions, bounds at confidence {result.confidence:g}"
+    )
+    out.print(f"reward [bold]{reward.mean:.5g}[/bold] {_range(reward.student)} per episode")
+    # One column per constraint: bounds side by side would not fit into a terminal.
+    table = Table("constraint", *(report.description.name for report in result.constraints))
+    for name, cell in _ROWS.items():
+        table.add_row(name, *(cell(report) for report in result.constraints))
+    out.print(table)
+    for report in result.constraints:
+        if report.verdict != "cannot tell" or result.exact is not None:
+            continue
+        if math.isinf(report.largest_return):
+            out.print(f"{report.description.name}: no upper bound, since the largest cost of a step is not known")
+        elif report.episodes_needed is not None and report.decided_by == "distribution-free":
+            out.print(
+                f"{report.description.name}: about {report.episodes_needed} episodes would confirm the limit "
+                f"(--episodes {report.episodes_needed})"
+            )
+    if result.exact is not None:
+        exact = result.exact
+        kept = "[green]kept[/]" if exact.feasible else "[red]broken[/]"
+        risks = ", ".join(f"{risk:.6g}" for risk in exact.risks)
+        limits = ", ".join(f"{limit:g}" for limit in exact.limits)
+        best = "no policy keeps the limits" if exact.optimum is None else f"optimum {exact.optimum:.6g}"
+        gap = "" if exact.gap is None else f", gap {exact.gap:.3g}"
+        out.print(f"without sampling: reward [bold]{exact.reward:.6g}[/bold] (discounted), {best}{gap}")
+        out.print(f"without sampling: risk {risks}, limit {limits}: {kept}")
+
+
+def _range(interval: Interval) -> str:
+    high = f"{interval.high:.4g}]" if math.isfinite(interval.high) else "∞)"
+    # The first bracket is escaped: rich would read it as markup.
+    return f"\\[{interval.low:.4g}, {high}"
+
+
+def _marked(report: ConstraintReport, name: str, interval: Interval) -> str:
+    """Bounds, with a mark at those that decide."""
+    return _range(interval) + (" ←" if report.decided_by == name else "")
+
+
+def _short(spec: str) -> str:
+    return spec if len(spec) <= 24 else spec[:23] + "…"
+
+
+_ROWS: Mapping[str, Callable[[ConstraintReport], str]] = {
+    "risk measure": lambda report: _short(report.description.risk_measure),
+    "limit": lambda report: f"{report.description.limit:g}/{report.description.unit}",
+    "risk": lambda report: f"[bold]{report.risk:.4g}[/]",
+    "bounds for any costs": lambda report: _marked(report, "distribution-free", report.free),
+    "bounds by bootstrap": lambda report: _marked(report, "bootstrap", report.bootstrap),
+    "cost rate": lambda report: f"{report.cost_rate:.4g}/step",
+    "verdict": lambda report: f"[{COLOURS[report.verdict]}]{report.verdict}[/]",
+}

@@ -1,0 +1,216 @@
+"""Environments as a learner takes them: tasks on either engine, finite problems, and Gymnasium ones.
+
+All of them fit one of the two protocols of `learning.environments`. First episodes of tasks are staggered: environment
+i of N begins as if it had taken i / N of its steps, so that episodes do not all end in the same step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy.typing import NDArray
+
+from tailsafe.envs.device import DeviceBatch, DeviceState
+from tailsafe.envs.episodes import Episode
+from tailsafe.envs.host import HostBatch, float64_on_host
+from tailsafe.envs.registration import GYMNASIUM_IDS
+from tailsafe.envs.user import UserEnvironments, environment_factory
+from tailsafe.envs.vector import BACKENDS
+from tailsafe.errors import InputError
+from tailsafe.learning.actions import BoxActions
+from tailsafe.learning.chunks import Transition
+from tailsafe.learning.environments import EnvironmentSpec, HostEnvironments, JaxEnvironments
+from tailsafe.physics.compilation import prepare_jax
+from tailsafe.tabular.problem import FiniteCMDP
+from tailsafe.tasks import TASKS, Task, get_task, observation_size
+from tailsafe.tasks.finite import FiniteEnvironments
+
+FINITE = "finite"
+
+
+def task_spec(task: Task[Any]) -> EnvironmentSpec:
+    """What a learner must know of a task. Its costs are indicators: none exceeds 1 per step."""
+    return EnvironmentSpec(
+        name=task.name,
+        observation_size=observation_size(task),
+        actions=BoxActions(task.action_size),
+        cost_names=tuple(limit.name for limit in task.limits),
+        episode_length=task.episode_length,
+        largest_costs=(1.0,) * len(task.limits),
+        limits=tuple(limit.value for limit in task.limits),
+    )
+
+
+def staggered_steps(episode_length: int, num_envs: int) -> NDArray[np.int32]:
+    """(N,): how many steps each environment's first episode is taken to have behind it."""
+    return np.asarray(episode_length * np.arange(num_envs) // num_envs, np.int32)
+
+
+class MjxEnvironments:
+    """A task on engine `mjx`, as pure functions for `jit`, `vmap` and `scan`."""
+
+    def __init__(self, task: Task[Any], num_envs: int) -> None:
+        self.num_envs = num_envs
+        self.spec = task_spec(task)
+        self._batch = DeviceBatch(task)
+        self._steps = staggered_steps(task.episode_length, num_envs)
+
+    def init(self, key: PRNGKeyArray) -> DeviceState:
+        """First episodes, staggered."""
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(self.num_envs))
+        state = self._batch.init(keys)
+        return replace(state, episode=replace(state.episode, steps=jnp.asarray(self._steps)))
+
+    def observe(self, state: DeviceState) -> Float[Array, "N O"]:
+        """What the robots see now."""
+        return state.episode.observation
+
+    def step(self, state: DeviceState, actions: Float[Array, "N A"]) -> tuple[DeviceState, Transition]:
+        """One control step everywhere."""
+        state, step = self._batch.step(state, actions)
+        transition = Transition(
+            next_observation=step.observation,
+            observation=state.episode.observation,
+            reward=step.reward,
+            costs=step.costs,
+            terminated=step.terminated,
+            truncated=step.truncated,
+        )
+        return state, transition
+
+
+class MujocoEnvironments:
+    """A task on engine `mujoco`: native physics on the host, in double precision; learners get single precision."""
+
+    def __init__(self, task: Task[Any], num_envs: int, threads: int | None = None) -> None:
+        self.num_envs = num_envs
+        self.spec = task_spec(task)
+        self._batch = HostBatch(task, num_envs, threads)
+        self._steps = staggered_steps(task.episode_length, num_envs)
+
+    def reset(self, seed: int) -> Float[NDArray[np.float32], "N O"]:
+        """First episodes of `seed`, staggered."""
+        episode = self._batch.reset(seed)
+        with float64_on_host():
+            self._batch.episode = replace(episode, steps=jnp.asarray(self._steps))
+        return self._observation()
+
+    def step(self, actions: Float[NDArray[np.float32], "N A"]) -> Transition:
+        """One control step everywhere."""
+        step = self._batch.step(np.asarray(actions, np.float64))
+        leaves: dict[str, Any] = {
+            "next_observation": np.asarray(step.observation, np.float32),
+            "observation": self._observation(),
+            "reward": np.asarray(step.reward, np.float32),
+            "costs": np.asarray(step.costs, np.float32),
+            "terminated": np.asarray(step.terminated),
+            "truncated": np.asarray(step.truncated),
+        }
+        return Transition(**leaves)
+
+    def snapshot(self) -> dict[str, NDArray[Any]]:
+        """The running episodes as plain arrays, float64 exact; random keys as their words."""
+        leaves = jax.tree.leaves(self._batch.episode)
+        return {f"{i:03d}": np.asarray(_words(leaf)) for i, leaf in enumerate(leaves)}
+
+    def restore(self, snapshot: dict[str, NDArray[Any]]) -> None:
+        """Continue from a snapshot."""
+        like: Episode = self._batch.reset(0)
+        leaves, structure = jax.tree.flatten(like)
+        with float64_on_host():
+            values = [_like(old, snapshot[f"{i:03d}"]) for i, old in enumerate(leaves)]
+            self._batch.episode = jax.tree.unflatten(structure, values)
+
+    def close(self) -> None:
+        """Stop the engine's threads."""
+        self._batch.close()
+
+    def _observation(self) -> NDArray[np.float32]:
+        return np.asarray(self._batch.observation, np.float32)
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _words(leaf: Any) -> Any:
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _like(old: Any, values: NDArray[Any]) -> Any:
+    return jax.random.wrap_key_data(jnp.asarray(values)) if _is_key(old) else jnp.asarray(values, old.dtype)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What a task's name, environment or factory stands for.
+
+    family: `finite`, `navigation` (the built-in tasks) or `user`. text: its name for folders. reference: what names it
+    in a configuration file, None for an object that has no name. backend: the engine of a built-in task, else "auto".
+    """
+
+    family: str
+    text: str
+    reference: str | None
+    backend: str
+    make: Callable[[int], JaxEnvironments | HostEnvironments]
+
+
+def resolve(task: Any, backend: str = "auto", problem: FiniteCMDP | None = None) -> Resolved:
+    """Find out what `task` is: a task's name, a Gymnasium id, MODULE:CLASS, an environment or what builds one."""
+    if backend not in ("auto", *BACKENDS):
+        raise InputError(f"unknown backend {backend!r}; there are: auto, {', '.join(BACKENDS)}")
+    if task == FINITE:
+        if problem is None:
+            raise InputError("the task finite needs a problem: --set problem=FILE.json")
+        return Resolved(FINITE, FINITE, FINITE, "auto", lambda num_envs: FiniteEnvironments(problem, num_envs))
+    if problem is not None:
+        raise InputError(f"a problem is for the task finite, not for {task!r}")
+    if isinstance(task, str) and (task in TASKS or task in GYMNASIUM_IDS):
+        return _resolve_task(get_task(task), backend)
+    if isinstance(task, str) and ":" not in task and "/" not in task:
+        import gymnasium
+
+        if task not in gymnasium.registry:
+            raise InputError(
+                f"unknown task {task!r}; there are: {FINITE}, {', '.join(TASKS)}, Gymnasium ids and MODULE:CLASS"
+            )
+    if backend != "auto":
+        raise InputError(f"backend {backend} is for the built-in tasks; an environment brings its own engine")
+    factory, text, reference = environment_factory(task)
+    name = reference or text  # what another process would find it by, if anything
+    return Resolved("user", text, reference, "auto", lambda num_envs: UserEnvironments(factory, num_envs, name))
+
+
+def _resolve_task(task: Task[Any], backend: str) -> Resolved:
+    if backend == "auto":
+        backend = "mujoco" if jax.default_backend() == "cpu" else "mjx"
+    kind = MujocoEnvironments if backend == "mujoco" else MjxEnvironments
+    return Resolved("navigation", task.name, task.name, backend, lambda num_envs: kind(task, num_envs))
+
+
+def make_environments(
+    task: Any, num_envs: int, backend: str = "auto", seed: int = 0, problem: FiniteCMDP | None = None
+) -> JaxEnvironments | HostEnvironments:
+    """`num_envs` environments of a task, inside JAX or on the host. Host environments are at the start of `seed`.
+
+    backend: `mjx`, `mujoco`, or `auto`: `mjx` where JAX's default backend is a GPU.
+    """
+    if num_envs < 1:
+        raise InputError(f"num_envs must be at least 1, got {num_envs}")
+    prepare_jax()
+    environments = resolve(task, backend, problem).make(num_envs)
+    if not is_jax(environments):
+        environments.reset(seed)  # type: ignore[union-attr]
+    return environments
+
+
+def is_jax(environments: JaxEnvironments | HostEnvironments) -> bool:
+    """Whether environments live inside JAX."""
+    return hasattr(environments, "init")

@@ -1,0 +1,104 @@
+"""Spectral constraints as arrays, and their sub-risk: what a learner needs of a risk measure.            Sections 5, 6
+
+One run has C constraints, each a step spectrum (eta, alpha) and a limit d on the discounted cost sum. Everything here
+is a leaf of a pytree, so runs with other measures or limits train side by side under `vmap`, as long as they have the
+same number of levels M; `stack_constraints` pads shorter spectra with levels that do not rise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from tailsafe.risk import dual
+from tailsafe.risk.step import StepSpectrum
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Constraints:
+    """The constraints of a run.
+
+    eta (C, M): levels. alpha (C, M-1): break points. limit (C,): d_i, on the discounted sum. largest_return (C,): the
+    largest discounted cost sum there can be, C_max / (1 - gamma); no beta above it is of use.
+    """
+
+    eta: Float[Array, "C M"]
+    alpha: Float[Array, "C M-1"]
+    limit: Float[Array, " C"]
+    largest_return: Float[Array, " C"]
+
+    @property
+    def num_betas(self) -> int:
+        """How many dual variables there are in all: C (M - 1)."""
+        return self.alpha.shape[-1] * self.alpha.shape[-2]
+
+    def beta(self, delta: Float[Array, "... n"]) -> Float[Array, "C ... M-1"]:
+        """Dual variables from increments in [0, 1] (all constraints side by side), by stick-breaking.
+
+        beta[k] = beta[k-1] + delta[k] (bound[k] - beta[k-1]): ordered, inside the bounds that every feasible beta
+        obeys, and able to reach all of them. With one break point (CVaR) it is beta = delta d.
+        """
+        bounds = jax.vmap(dual.beta_bounds)(self.eta, self.alpha, self.limit)
+        bounds = jnp.minimum(bounds, self.largest_return[:, None])
+        delta = jnp.moveaxis(delta.reshape(*delta.shape[:-1], *self.alpha.shape), -2, 0)
+        bounds = jnp.broadcast_to(
+            bounds.reshape(bounds.shape[0], *(1,) * (delta.ndim - 2), bounds.shape[1]), delta.shape
+        )
+        betas: list[Array] = []
+        for k in range(delta.shape[-1]):
+            previous = betas[-1] if betas else jnp.zeros_like(delta[..., 0])
+            # Rounding must not push a later bound below an earlier beta.
+            betas.append(previous + delta[..., k] * jnp.maximum(bounds[..., k] - previous, 0.0))
+        return jnp.stack(betas, axis=-1)
+
+    def conjugate_integral(self, beta: Float[Array, "C ... M-1"]) -> Float[Array, "C ..."]:
+        """I_i(beta_i), see `risk.dual.conjugate_integral`."""
+        integral: Array = jax.vmap(dual.conjugate_integral)(beta, self.eta, self.alpha)
+        return integral
+
+    def g(self, total: Float[Array, "C ... K"], beta: Float[Array, "C ... M-1"]) -> Float[Array, "C ... K"]:
+        """g_beta of K atoms of each discounted cost sum."""
+        one: Any = lambda total, beta, eta: dual.g_beta(total, beta[..., None, :], eta)  # noqa: E731
+        value: Array = jax.vmap(one)(total, beta, self.eta)
+        return value
+
+    def budget(
+        self, beta: Float[Array, "C ... M-1"], cost_so_far: Float[Array, "... C"], discount: Float[Array, " ..."]
+    ) -> Float[Array, "C ... M-1"]:
+        """What is left of beta at an augmented state, in costs counted from there: (beta - D)_+ / b.
+
+        By positive homogeneity g_beta(D + b Z) / b equals g_budget(Z) up to a constant that no action can change, for
+        Z >= 0 (above a budget that is used up every atom counts with its full slope either way). In this form nothing
+        large is subtracted from anything large, however small b has become.
+        """
+        left = jnp.maximum(beta - jnp.moveaxis(cost_so_far, -1, 0)[..., None], 0.0) / discount[..., None]
+        # Beyond the largest return a budget cannot be reached; the cap only keeps it finite.
+        return jnp.minimum(left, 2 * self.largest_return.reshape(-1, *(1,) * (left.ndim - 1)))
+
+
+def stack_constraints(
+    spectra: Sequence[StepSpectrum], limits: Sequence[float], largest_return: Sequence[float]
+) -> Constraints:
+    """The arrays of constraints with these spectra and limits (on the discounted sums)."""
+    # At least one break point, so that a policy always has a dual variable to be conditioned on.
+    cells = max(2, *(spectrum.cells for spectrum in spectra))
+
+    def padded(spectrum: StepSpectrum) -> tuple[np.ndarray, np.ndarray]:
+        missing = cells - spectrum.cells
+        eta = np.pad(spectrum.eta, (0, missing), mode="edge")
+        return eta, np.pad(spectrum.alpha, (0, missing), constant_values=1.0)
+
+    eta, alpha = zip(*map(padded, spectra), strict=True)
+    return Constraints(
+        eta=jnp.asarray(np.stack(eta), float),
+        alpha=jnp.asarray(np.stack(alpha), float),
+        limit=jnp.asarray(limits, float),
+        largest_return=jnp.asarray(largest_return, float),
+    )

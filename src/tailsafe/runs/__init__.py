@@ -1,0 +1,1 @@
+"""Runs: configuration, the training loop, checkpoints, logs, shareable policies and their evaluation."""

@@ -1,0 +1,197 @@
+"""What a run is: task, constraints, and every choice behind it, checked before any work begins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from tailsafe.errors import InputError
+from tailsafe.risk import SpectralRisk, parse_spectrum
+from tailsafe.runs.keys import PRESETS, parsed
+
+Unit = Literal["step", "discounted", "episode"]
+UNITS: tuple[Unit, ...] = ("step", "discounted", "episode")
+ALGORITHMS = ("srcpo",)
+BACKENDS = ("auto", "mujoco", "mjx")
+DEFAULT_RISK = "cvar:0.75"
+FORMAT = 1
+_LARGEST_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """The risk of one cost stays under a limit.
+
+    name: of the cost, as the task calls it. spectrum: the risk measure, or its text (`cvar:0.75`). limit: in the unit
+    `step` (a rate: the discounted sum is limit / (1 - gamma)), `discounted` (the discounted sum itself) or `episode` (a
+    sum over an episode of the task's full length, spread evenly).
+    """
+
+    name: str
+    spectrum: SpectralRisk
+    limit: float
+    unit: Unit = "step"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.spectrum, str):
+            object.__setattr__(self, "spectrum", parse_spectrum(self.spectrum))
+        if not isinstance(self.spectrum, SpectralRisk):
+            raise InputError(f"constraint {self.name!r}: {self.spectrum!r} is no risk measure; try ts.CVaR(0.75)")
+        if isinstance(self.limit, bool) or not isinstance(self.limit, int | float) or not 0 <= self.limit < math.inf:
+            raise InputError(f"constraint {self.name!r}: limit is {self.limit!r}; it must be finite and not negative")
+        if self.unit not in UNITS:
+            raise InputError(f"constraint {self.name!r}: unit is {self.unit!r}; it must be one of {', '.join(UNITS)}")
+        object.__setattr__(self, "limit", float(self.limit))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, from which `from_json` makes an equal constraint."""
+        return {"name": self.name, "risk_measure": self.spectrum.spec, "limit": self.limit, "unit": self.unit}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Constraint:
+        """What `to_json` wrote."""
+        return Constraint(data["name"], parse_spectrum(data["risk_measure"]), data["limit"], data["unit"])
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A run, or several that differ in their seeds alone.
+
+    task: a task's name, a Gymnasium id, MODULE:CLASS, an environment or what builds one. constraints: one per cost;
+    none: the paper's CVaR 0.75 at the task's own limits. total_steps: control steps over all environments (None: the
+    preset's). seeds: how many runs, with seeds seed, seed + 1, ... preset: `laptop`, `paper`, `gpu` (None: `gpu` where
+    JAX sees one, else `laptop`). out: the run's folder (None: runs/<task>-<algorithm>-<time>). settings: overrides of
+    single values, see `tailsafe.runs.keys`.
+    """
+
+    task: Any
+    algorithm: str = "srcpo"
+    constraints: Sequence[Constraint] = ()
+    total_steps: int | None = None
+    seed: int = 0
+    seeds: int = 1
+    preset: str | None = None
+    backend: str = "auto"
+    out: str | Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in ALGORITHMS:
+            raise InputError(f"unknown algorithm {self.algorithm!r}; there are: {', '.join(ALGORITHMS)}")
+        if self.backend not in BACKENDS:
+            raise InputError(f"unknown backend {self.backend!r}; there are: {', '.join(BACKENDS)}")
+        if self.preset is not None and self.preset not in PRESETS:
+            raise InputError(f"unknown preset {self.preset!r}; there are: {', '.join(PRESETS)}")
+        for name, value, low in (("seed", self.seed, 0), ("seeds", self.seeds, 1)):
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= _LARGEST_SEED:
+                raise InputError(f"{name} is {value!r}; it must be a whole number from {low} to {_LARGEST_SEED}")
+        if self.seed + self.seeds - 1 > _LARGEST_SEED:
+            raise InputError(f"the last seed would be {self.seed + self.seeds - 1}; the largest is {_LARGEST_SEED}")
+        if not all(isinstance(constraint, Constraint) for constraint in self.constraints):
+            raise InputError("constraints must be ts.Constraint(name, spectrum, limit, unit)")
+        object.__setattr__(self, "constraints", tuple(self.constraints))
+        settings = {key: parsed(key, value) for key, value in self.settings.items()}
+        if self.total_steps is not None:
+            settings["total_steps"] = parsed("total_steps", self.total_steps)
+        object.__setattr__(self, "settings", settings)
+
+    def for_seed(self, seed: int) -> TrainConfig:
+        """The same run with one seed."""
+        return replace(self, seed=seed, seeds=1)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values. A task that has no name becomes None."""
+        return {
+            "format": FORMAT,
+            "task": self.task if isinstance(self.task, str) else None,
+            "algorithm": self.algorithm,
+            "constraints": [constraint.to_json() for constraint in self.constraints],
+            "total_steps": self.settings.get("total_steps"),
+            "seed": self.seed,
+            "seeds": self.seeds,
+            "preset": self.preset,
+            "backend": self.backend,
+            "settings": {key: _plain(value) for key, value in self.settings.items()},
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> TrainConfig:
+        """What `to_json` wrote."""
+        if data.get("format") != FORMAT:
+            raise InputError(f"the configuration has format {data.get('format')!r}; this version reads {FORMAT}")
+        return TrainConfig(
+            task=data["task"],
+            algorithm=data["algorithm"],
+            constraints=[Constraint.from_json(constraint) for constraint in data["constraints"]],
+            total_steps=data["total_steps"],
+            seed=data["seed"],
+            seeds=data["seeds"],
+            preset=data["preset"],
+            backend=data["backend"],
+            settings=data["settings"],
+        )
+
+
+def _plain(value: Any) -> Any:
+    """JSON knows no infinity and no tuple; `parsed` reads both back."""
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if isinstance(value, tuple):
+        return list(value)
+    return value.to_dict() if hasattr(value, "to_dict") else value
+
+
+def parse_limit(text: str, default_unit: Unit | None = None) -> tuple[float, Unit]:
+    """`0.025/step`, `2.5/discounted` or `25/episode` -> number and unit; a bare number only with a default unit."""
+    number, slash, unit = text.strip().partition("/")
+    if not slash and default_unit is not None:
+        unit = default_unit
+    if unit not in UNITS:
+        raise InputError(f"limit {text!r}: say in which unit, as in 0.025/step, 2.5/discounted or 25/episode")
+    try:
+        value = float(number)
+    except ValueError:
+        raise InputError(f"limit {text!r}: {number!r} is no number") from None
+    if not 0 <= value < math.inf:
+        raise InputError(f"limit {text!r}: must be finite and not negative")
+    return value, unit
+
+
+def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
+    """`KEY=VALUE` of the command line -> checked values."""
+    settings: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--set {text!r}: write KEY=VALUE, as in max_kl=0.001")
+        settings[key.strip()] = parsed(key.strip(), value.strip())
+    return settings
+
+
+def make_constraints(
+    names: Sequence[str],
+    risks: Sequence[str | SpectralRisk],
+    limits: Sequence[tuple[float, Unit]],
+    own_limits: Sequence[float] | None,
+) -> tuple[Constraint, ...]:
+    """One constraint per cost: measures and limits in the order of the costs, one for all, or the defaults."""
+    measures = _for_all("risk measures", risks or [DEFAULT_RISK], names)
+    if limits:
+        chosen = _for_all("limits", limits, names)
+    elif own_limits is not None:
+        chosen = [(limit, "step") for limit in own_limits]
+    else:
+        raise InputError(f"this task has no limits of its own; give one for each cost ({', '.join(names)}): --limit")
+    rows = zip(names, measures, chosen, strict=True)
+    return tuple(Constraint(name, measure, limit, unit) for name, measure, (limit, unit) in rows)
+
+
+def _for_all(what: str, values: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    if len(values) == 1:
+        return list(values) * len(names)
+    if len(values) != len(names):
+        raise InputError(f"{len(values)} {what} for {len(names)} costs ({', '.join(names)})")
+    return list(values)

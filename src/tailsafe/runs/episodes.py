@@ -1,0 +1,103 @@
+"""Whole episodes of a saved policy: played in batch, each counted once, none preferred for being short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from tailsafe.errors import InputError
+from tailsafe.runs.policy import LoadedPolicy
+from tailsafe.runs.stage import Stage
+
+# Evaluation seed s begins the environments' sequence of seed s + this, which no training uses: evaluation never repeats
+# an episode that was trained on.
+SEED_OFFSET = 1_000_003
+# Where no episode length is known, an episode that lasts longer than this is taken for an endless one.
+LONGEST_EPISODE = 100_000
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """n finished episodes. reward, discounted_reward, length: (n,). costs, discounted_costs: (n, C) sums."""
+
+    reward: Float[NDArray[np.float64], " n"]
+    discounted_reward: Float[NDArray[np.float64], " n"]
+    length: Float[NDArray[np.float64], " n"]
+    costs: Float[NDArray[np.float64], "n C"]
+    discounted_costs: Float[NDArray[np.float64], "n C"]
+
+    def __len__(self) -> int:
+        return int(self.reward.size)
+
+    @property
+    def cost_rate(self) -> Float[NDArray[np.float64], " C"]:
+        """Cost per step, over all steps of all episodes."""
+        rate: NDArray[np.float64] = self.costs.sum(0) / self.length.sum()
+        return rate
+
+
+def play(
+    policy: LoadedPolicy,
+    stage: Stage,
+    episodes: int,
+    seed: int = 0,
+    *,
+    deterministic: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> Episodes:
+    """Play `episodes` episodes at the sampler's mode, with the seed's own environments (see `SEED_OFFSET`).
+
+    Every environment plays a number of episodes that is fixed in advance: taking the first to finish would favour short
+    ones. progress: called with the number of episodes done and their total.
+    """
+    gamma, costs = policy.description.gamma, len(policy.description.constraints)
+    envs = stage.num_envs
+    quota = np.full(envs, episodes // envs) + (np.arange(envs) < episodes % envs)
+    longest = policy.description.task.episode_length or LONGEST_EPISODE
+    observation = stage.reset(seed + SEED_OFFSET)
+    key = jax.random.fold_in(jax.random.key(seed), SEED_OFFSET)
+    running = np.zeros((envs, 3 + 2 * costs))
+    paid, weight = np.zeros((envs, costs)), np.ones(envs)  # D and b
+    finished: list[NDArray[np.float64]] = []
+    step = 0
+    while quota.any():
+        actions = policy.choose(
+            np.asarray(observation, np.float32),
+            paid.astype(np.float32),
+            weight.astype(np.float32),
+            jax.random.fold_in(key, step),
+            deterministic=deterministic,
+        )
+        moved = stage.step(actions)
+        reward, cost = np.asarray(moved.reward, np.float64), np.asarray(moved.costs, np.float64)
+        if cost.shape != (envs, costs):
+            raise InputError(
+                f"the environments' costs have shape {cost.shape}; the policy was trained on {costs} costs"
+            )
+        if not (np.isfinite(reward).all() and np.isfinite(cost).all()):
+            raise InputError(f"step {step} of the evaluation: reward or cost is not finite")
+        # Columns: reward, discounted reward, length, costs, discounted costs.
+        earned = np.stack([reward, weight * reward, np.ones(envs)], axis=1)
+        running += np.concatenate([earned, cost, weight[:, None] * cost], axis=1)
+        done = np.asarray(moved.terminated) | np.asarray(moved.truncated)
+        if ((running[:, 2] >= longest) & ~done & (quota > 0)).any():
+            raise InputError(f"an episode did not end within {longest} steps: wrap the environment in a TimeLimit")
+        if done.any():
+            counted = done & (quota > 0)
+            finished.extend(running[counted])
+            quota -= counted
+            running[done] = 0.0
+            progress(len(finished), episodes)
+        paid = running[:, 3 + costs :]
+        weight = np.where(done, 1.0, weight * gamma)
+        observation = np.asarray(moved.observation)
+        step += 1
+    table = np.stack(finished)
+    return Episodes(table[:, 0], table[:, 1], table[:, 2], table[:, 3 : 3 + costs], table[:, 3 + costs :])

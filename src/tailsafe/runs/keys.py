@@ -1,0 +1,197 @@
+"""The keys of a run's settings: which there are, what values they take, and where their defaults come from.
+
+A key is a field of `SrcpoConfig`, a number of `Settings`, or belongs to the run itself. Presets are YAML files of such
+keys; a section named after a family of tasks (`finite`, `navigation`, `user`) overrides what stands above it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import types
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from tailsafe.errors import InputError
+
+PRESETS = ("laptop", "paper", "gpu")
+FAMILIES = ("finite", "navigation", "user")
+
+# Numbers of `Settings` that a preset need not name. gamma of a finite problem is its discount.
+SCALARS: dict[str, float] = {
+    "gamma": 0.99,
+    "trace": 0.97,
+    "max_kl": 0.001,
+    "kl_decay": math.inf,
+    "critic_rate": 3e-4,
+    "sampler_rate": 3e-4,
+    "sampler_deviation": 0.05,
+    "penalty": 10.0,
+    "margin": 0.0,
+    "uniform_share": 0.0,
+    "max_weight": 1000.0,
+}
+
+# What belongs to the run: type, default, meaning.
+#   total_steps: control steps over all environments. checkpoint_every: steps between checkpoints (None: total / 20).
+#   log_every: updates between rows of the log. cells: levels of the step spectra. problem: of the task finite.
+#   largest_cost: the most a step can cost, for environments that do not say.
+RUN_TYPES: dict[str, Any] = {
+    "total_steps": int,
+    "checkpoint_every": int | None,
+    "log_every": int,
+    "cells": int,
+    "problem": Any,
+    "largest_cost": float | None,
+}
+RUN_DEFAULTS: dict[str, Any] = {
+    "total_steps": 1_000_000,
+    "checkpoint_every": None,
+    "log_every": 10,
+    "cells": 5,
+    "problem": None,
+    "largest_cost": None,
+}
+
+# (lowest, highest); a bound in `_OPEN` is not allowed itself. Whole numbers without an entry are at least 1, others
+# finite.
+_INF = math.inf
+_RANGES: dict[str, tuple[float, float]] = {
+    "gamma": (0.0, 1.0),
+    "trace": (0.0, 1.0),
+    "max_kl": (0.0, _INF),
+    "kl_decay": (0.0, _INF),
+    "kl_cap": (0.0, _INF),
+    "critic_rate": (0.0, _INF),
+    "sampler_rate": (0.0, _INF),
+    "sampler_deviation": (0.0, _INF),
+    "penalty": (0.0, _INF),
+    "margin": (0.0, 1.0),
+    "uniform_share": (0.0, 1.0),
+    "max_weight": (0.0, _INF),
+    "damping": (0.0, _INF),
+    "clip_observation": (0.0, _INF),
+    "largest_cost": (0.0, _INF),
+    "cells": (2, 64),
+}
+_OPEN = {
+    *((name, 0.0) for name in ("max_kl", "kl_decay", "kl_cap", "critic_rate", "sampler_deviation", "max_weight")),
+    *((name, 0.0) for name in ("damping", "clip_observation", "largest_cost")),
+    *((name, 1.0) for name in ("gamma", "trace", "margin")),
+}
+_MAY_BE_INFINITE = {"kl_decay", "kl_cap"}
+
+
+@cache
+def key_types() -> dict[str, Any]:
+    """Every key and the type of its values."""
+    from tailsafe.algorithms.srcpo import Settings, SrcpoConfig
+
+    scalars = [field.name for field in dataclasses.fields(Settings) if field.name not in ("constraints", "horizon")]
+    return {**get_type_hints(SrcpoConfig), **dict.fromkeys(scalars, float), **RUN_TYPES}
+
+
+def parsed(key: str, value: Any) -> Any:
+    """`value` (text or not) as the type of `key`, in its range; or an `InputError` that says what is allowed."""
+    known = key_types()
+    if key not in known:
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
+        raise InputError(f"unknown setting {key!r}; did you mean {near[0]}?")
+    return _checked(key, _converted(key, value, known[key]))
+
+
+def _converted(key: str, value: Any, kind: Any) -> Any:
+    if kind is Any:
+        return value
+    if get_origin(kind) in (Union, types.UnionType):
+        if value is None or (isinstance(value, str) and value.lower() in ("none", "null", "")):
+            return None
+        return _converted(key, value, next(part for part in get_args(kind) if part is not type(None)))
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise InputError(f"{key} is {value!r}; it must be one of {', '.join(get_args(kind))}")
+        return value
+    if get_origin(kind) is tuple:
+        parts = value.strip("()[] ").split(",") if isinstance(value, str) else value
+        if not isinstance(parts, list | tuple):
+            raise InputError(f"{key} is {value!r}; it must be whole numbers, as in 64,64")
+        return tuple(_checked(key, _converted(key, part, int)) for part in parts if part != "")
+    if kind is bool:
+        words = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
+        if str(value).lower() not in words:
+            raise InputError(f"{key} is {value!r}; it must be true or false")
+        return words[str(value).lower()]
+    return _number(key, value, kind)
+
+
+def _number(key: str, value: Any, kind: Any) -> Any:
+    what = "a whole number" if kind is int else "a number"
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        number = float(value.replace("_", "") if isinstance(value, str) else value)
+        if kind is int:
+            if number != int(number):
+                raise ValueError
+            return int(number)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{key} is {value!r}; it must be {what}") from None
+    return number
+
+
+def _checked(key: str, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    low, high = _RANGES.get(key, (1, _INF) if isinstance(value, int) else (-_INF, _INF))
+    inside = low <= value <= high and not any(key == name and value == bound for name, bound in _OPEN)
+    if not inside or (math.isinf(value) and key not in _MAY_BE_INFINITE):
+        left = "(" if (key, float(low)) in _OPEN or math.isinf(low) else "["
+        right = ")" if (key, float(high)) in _OPEN or math.isinf(high) else "]"
+        raise InputError(f"{key} is {value:g}; it must be in {left}{low:g}, {high:g}{right}")
+    return value
+
+
+def preset_values(preset: str, family: str) -> dict[str, Any]:
+    """The settings of a preset for a family of tasks."""
+    if preset not in PRESETS:
+        near = difflib.get_close_matches(str(preset), PRESETS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InputError(f"unknown preset {preset!r}{hint} (there are: {', '.join(PRESETS)})")
+    import yaml
+
+    content = yaml.safe_load(files("tailsafe.runs").joinpath("presets", f"{preset}.yaml").read_text(encoding="utf-8"))
+    general = {key: value for key, value in content.items() if key not in FAMILIES}
+    values = {**general, **(content.get(family) or {})}
+    return {key: parsed(key, value) for key, value in values.items()}
+
+
+def resolved_values(preset: str, family: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Every key with its value: defaults, then the preset, then `overrides`; checked one by one and together."""
+    from tailsafe.algorithms.srcpo import SrcpoConfig
+
+    values: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(SrcpoConfig)}
+    values |= {key: SCALARS[key] for key in key_types() if key in SCALARS} | RUN_DEFAULTS
+    values |= preset_values(preset, family)
+    values |= {key: parsed(key, value) for key, value in overrides.items()}
+    missing = sorted(set(key_types()) - set(values))
+    if missing:
+        raise InputError(f"the preset {preset} does not set {', '.join(missing)}")
+    _check_together(values)
+    return values
+
+
+def _check_together(values: Mapping[str, Any]) -> None:
+    def need(holds: bool, rule: str) -> None:
+        if not holds:
+            raise InputError(rule)
+
+    envs, groups = values["num_envs"], values["groups"]
+    need(envs % groups == 0, f"groups is {groups}; it must divide num_envs, which is {envs}")
+    for small, large in (("batch_chunks", "replay_chunks"), ("policy_chunks", "batch_chunks")):
+        need(
+            values[small] <= values[large],
+            f"{small} is {values[small]}; it must not exceed {large}, which is {values[large]}",
+        )

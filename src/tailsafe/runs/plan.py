@@ -1,0 +1,211 @@
+"""From a configuration to everything a run needs: environments, constraints as arrays, the algorithm."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tailsafe.algorithms.srcpo import Settings, Srcpo, SrcpoConfig
+from tailsafe.envs.learning import FINITE, is_jax, resolve
+from tailsafe.errors import InputError
+from tailsafe.learning.constraints import stack_constraints
+from tailsafe.learning.environments import EnvironmentSpec, HostEnvironments, JaxEnvironments
+from tailsafe.risk import SpectralRisk, StepSpectrum, parse_spectrum
+from tailsafe.runs.config import Constraint, TrainConfig, Unit, make_constraints
+from tailsafe.runs.keys import resolved_values
+from tailsafe.tabular.problem import FiniteCMDP
+
+# Where nobody says how much a step can cost, cost critics are cut at this many times the limit.
+_MANY_LIMITS = 1000.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that is ready to begin.
+
+    config: with every choice made: name, preset, engine, constraints, all settings. values: those settings by name.
+    saved: whether another process can find the task by `config.task`. problem: of the task finite. discounted_limits,
+    spectra (C,): limits on the discounted cost sums, and the step spectra learned with.
+    """
+
+    config: TrainConfig
+    values: Mapping[str, Any]
+    family: str
+    text: str
+    saved: bool
+    problem: FiniteCMDP | None
+    environments: JaxEnvironments | HostEnvironments
+    constraints: tuple[Constraint, ...]
+    discounted_limits: tuple[float, ...]
+    spectra: tuple[StepSpectrum, ...]
+    settings: Settings
+    algorithm: Srcpo
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        """What the learner knows of the task."""
+        return self.environments.spec
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the environments live inside JAX."""
+        return is_jax(self.environments)
+
+    @property
+    def steps_per_update(self) -> int:
+        """Control steps, over all environments, between two updates."""
+        return self.algorithm.config.num_envs * self.algorithm.config.chunk_steps
+
+    @property
+    def total_updates(self) -> int:
+        """Updates until `total_steps` are reached."""
+        return math.ceil(int(self.values["total_steps"]) / self.steps_per_update)
+
+    @property
+    def checkpoint_updates(self) -> int:
+        """Updates between two checkpoints."""
+        every = self.values["checkpoint_every"] or self.values["total_steps"] / 20
+        return max(1, round(float(every) / self.steps_per_update))
+
+
+def make_plan(
+    config: TrainConfig,
+    risks: Sequence[str | SpectralRisk] = (),
+    limits: Sequence[tuple[float, Unit]] = (),
+) -> Plan:
+    """Check everything, make every choice. risks, limits: constraints by the order of the costs, if not in `config`."""
+    problem = _problem(config)
+    found = resolve(config.task, config.backend, problem)
+    preset = config.preset or ("laptop" if jax.default_backend() == "cpu" else "gpu")
+    values = resolved_values(preset, found.family, config.settings)
+    if problem is not None:
+        if config.settings.get("gamma", problem.discount) != problem.discount:
+            raise InputError(f"gamma of the task finite is its problem's discount, {problem.discount:g}")
+        # Whole episodes in every chunk, so that a beta per chunk is a beta per episode.
+        chunk = math.ceil(values["chunk_steps"] / problem.horizon) * problem.horizon
+        values |= {"gamma": problem.discount, "problem": problem, "chunk_steps": chunk}
+    environments = found.make(values["num_envs"])
+    constraints = _constraints(config, environments.spec, risks, limits)
+    scale = _rate_scale(values["gamma"], problem)
+    discounted = tuple(_discounted(constraint, environments.spec, scale) for constraint in constraints)
+    spectra = tuple(constraint.spectrum.discretize(values["cells"]) for constraint in constraints)
+    algorithm_config = SrcpoConfig(**{f.name: values[f.name] for f in dataclasses.fields(SrcpoConfig)})
+    algorithm = Srcpo(algorithm_config, environments.spec.observation_size, environments.spec.actions, len(constraints))
+    # gamma of a finite problem may be 1, which no setting may be; it is in the problem.
+    kept = {key: value for key, value in values.items() if problem is None or key != "gamma"}
+    resolved = replace(
+        config,
+        task=found.reference if found.reference is not None else config.task,
+        preset=preset,
+        backend=found.backend,
+        constraints=constraints,
+        total_steps=values["total_steps"],
+        settings=kept,
+    )
+    return Plan(
+        config=resolved,
+        values=values,
+        family=found.family,
+        text=found.text,
+        saved=found.reference is not None,
+        problem=problem,
+        environments=environments,
+        constraints=constraints,
+        discounted_limits=discounted,
+        spectra=spectra,
+        settings=_settings(values, environments.spec, spectra, discounted, scale, problem),
+        algorithm=algorithm,
+    )
+
+
+def _problem(config: TrainConfig) -> FiniteCMDP | None:
+    problem = config.settings.get("problem")
+    if problem is None or isinstance(problem, FiniteCMDP):
+        return problem
+    if isinstance(problem, Mapping):
+        return FiniteCMDP.from_dict(problem)
+    return FiniteCMDP.load(problem)
+
+
+def _constraints(
+    config: TrainConfig, spec: EnvironmentSpec, risks: Sequence[Any], limits: Sequence[tuple[float, Unit]]
+) -> tuple[Constraint, ...]:
+    """One constraint per cost of the task, in its order."""
+    if not config.constraints:
+        return make_constraints(spec.cost_names, risks, limits, spec.limits)
+    given = {constraint.name: constraint for constraint in config.constraints}
+    if sorted(given) != sorted(spec.cost_names) or len(given) != len(config.constraints):
+        names = ", ".join(constraint.name for constraint in config.constraints)
+        raise InputError(
+            f"constraints are for {names}; {spec.name} needs one for each of its costs: {', '.join(spec.cost_names)}"
+        )
+    return tuple(_portable(given[name], config.settings) for name in spec.cost_names)
+
+
+def _portable(constraint: Constraint, settings: Mapping[str, Any]) -> Constraint:
+    """A measure without a text form (a user's function) as the steps it is learned with: a run must be resumable."""
+    try:
+        parse_spectrum(constraint.spectrum.spec)
+    except InputError:
+        steps = constraint.spectrum.discretize(settings.get("cells", 5))
+        return replace(constraint, spectrum=parse_spectrum(steps.spec))
+    return constraint
+
+
+def _rate_scale(gamma: float, problem: FiniteCMDP | None) -> float:
+    """The discounted sum of a cost of one per step: 1 / (1 - gamma); of a finite problem's whole horizon exactly."""
+    return 1 / (1 - gamma) if problem is None else _discounted_length(gamma, problem.horizon)
+
+
+def _discounted_length(gamma: float, steps: int) -> float:
+    return float(steps) if gamma == 1 else (1 - gamma**steps) / (1 - gamma)
+
+
+def _discounted(constraint: Constraint, spec: EnvironmentSpec, scale: float) -> float:
+    """The limit on the discounted cost sum."""
+    if constraint.unit == "discounted":
+        return constraint.limit
+    if constraint.unit == "step":
+        return constraint.limit * scale
+    if spec.episode_length is None:
+        raise InputError(
+            f"{spec.name} has no fixed episode length, so {constraint.limit:g}/episode has no meaning: use /step"
+        )
+    return constraint.limit / spec.episode_length * scale
+
+
+def _settings(
+    values: Mapping[str, Any],
+    spec: EnvironmentSpec,
+    spectra: Sequence[StepSpectrum],
+    discounted: Sequence[float],
+    scale: float,
+    problem: FiniteCMDP | None,
+) -> Settings:
+    largest = [_largest_return(c, d, scale, values) for c, d in zip(spec.largest_costs, discounted, strict=True)]
+    length = problem.horizon if problem is not None else spec.episode_length
+    horizon = scale if length is None else _discounted_length(values["gamma"], length)
+    names = [f.name for f in dataclasses.fields(Settings) if f.name not in ("constraints", "horizon")]
+    return Settings(
+        constraints=stack_constraints(spectra, discounted, largest),
+        horizon=jnp.asarray(horizon, float),
+        **{name: jnp.asarray(values[name], float) for name in names},
+    )
+
+
+def _largest_return(cost: float, limit: float, scale: float, values: Mapping[str, Any]) -> float:
+    cost = values["largest_cost"] or cost
+    if math.isfinite(cost):
+        return cost * scale
+    return _MANY_LIMITS * (limit if limit > 0 else scale)
+
+
+def default_unit(task: Any) -> Unit | None:
+    """The unit of a bare number: finite problems have one, others must say."""
+    return "discounted" if task == FINITE else None

@@ -1,0 +1,53 @@
+"""The shareable policy of a run, rewritten at every checkpoint."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from tailsafe._version import __version__
+from tailsafe.algorithms.srcpo import LearnerState
+from tailsafe.runs.plan import Plan
+
+
+def share_policy(folder: Path, plan: Plan, learner: LearnerState, steps: int) -> None:
+    """Write what `load_policy` reads into `folder`: network, normaliser, the sampler's mode, and what they are for."""
+    # Imported late: it is of no use while training, and a build without it still trains.
+    if find_spec("tailsafe.runs.policy") is None:
+        return
+    describe = import_module("tailsafe.runs.description")
+    spec, values = plan.spec, plan.values
+    bounds = getattr(plan.environments, "action_bounds", None) or (None, None)
+    problem = None if plan.problem is None else plan.problem.to_dict()
+    backend = None if plan.config.backend == "auto" else plan.config.backend
+    constraints = [
+        describe.ConstraintDescription(
+            name=constraint.name,
+            risk_measure=constraint.spectrum.spec,
+            limit=constraint.limit,
+            unit=constraint.unit,
+            discounted_limit=limit,
+            eta=tuple(float(x) for x in steps_of.eta),
+            alpha=tuple(float(x) for x in steps_of.alpha),
+        )
+        for constraint, limit, steps_of in zip(plan.constraints, plan.discounted_limits, plan.spectra, strict=True)
+    ]
+    description = describe.PolicyDescription(
+        task=describe.TaskDescription.of(spec, problem, backend),
+        actions=describe.ActionDescription.of(spec.actions, *bounds),
+        network=describe.NetworkDescription(
+            hidden=values["policy_hidden"],
+            fixed_log_std=values["fixed_log_std"],
+            augmented=values["augmented"],
+            clip_observation=values["clip_observation"],
+        ),
+        gamma=values["gamma"],
+        constraints=tuple(constraints),
+        largest_return=tuple(float(x) for x in plan.settings.constraints.largest_return),
+        algorithm=plan.config.algorithm,
+        steps=steps,
+        version=__version__,
+    )
+    save_policy = import_module("tailsafe.runs.policy").save_policy
+    save_policy(folder, learner.policy, learner.normalizer, learner.sampler.mode, description)

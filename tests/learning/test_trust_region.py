@@ -1,0 +1,118 @@
+"""Fisher products, conjugate gradients and the combined step, against dense linear algebra."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from tailsafe.learning.actions import BoxActions, DiscreteActions
+from tailsafe.learning.networks import Policy
+from tailsafe.learning.strategies import proposed
+from tailsafe.learning.trust_region import combined_step, conjugate_gradient, fisher_product
+
+
+@pytest.mark.parametrize("actions", [BoxActions(2), DiscreteActions(3)], ids=["box", "discrete"])
+def test_fisher_product_is_the_hessian_of_the_mean_divergence(actions):
+    with jax.enable_x64(True):
+        policy = Policy(jax.random.key(0), 3, actions, (4,), "lecun")
+        parameters, unravel = ravel_pytree(policy)
+        parameters = jax.random.normal(jax.random.key(3), parameters.shape) * 0.5
+        features = jax.random.normal(jax.random.key(1), (6, 3))
+        weights = jax.nn.softmax(jax.random.normal(jax.random.key(2), (6,)))
+
+        def outputs_of(parameters):
+            return unravel(parameters)(features)
+
+        old = outputs_of(parameters)
+        hessian = jax.hessian(lambda new: weights @ actions.kl(old, outputs_of(new)))(parameters)
+        product = fisher_product(outputs_of, parameters, actions, weights, damping=0.1)
+        np.testing.assert_allclose(
+            product(jnp.eye(parameters.size)), hessian + 0.1 * np.eye(parameters.size), atol=1e-9
+        )
+
+
+def spd(seed, n):
+    root = np.random.default_rng(seed).normal(size=(n, n))
+    return root @ root.T + 0.5 * np.eye(n)
+
+
+def test_conjugate_gradients_solve_all_rows_at_once():
+    matrix = spd(0, 8)
+    rows = np.random.default_rng(1).normal(size=(3, 8)) * np.array([[1.0], [1e-3], [0.0]])
+    with jax.enable_x64(True):
+        solved, images = conjugate_gradient(lambda v: v @ jnp.asarray(matrix), jnp.asarray(rows), 8, tolerance=1e-20)
+    np.testing.assert_allclose(solved, np.linalg.solve(matrix, rows.T).T, atol=1e-8)
+    np.testing.assert_allclose(images, rows, atol=1e-8)
+    assert not np.any(solved[2])
+
+
+def test_images_are_those_of_the_solution_even_when_iterations_run_out():
+    matrix, rows = spd(2, 12), np.random.default_rng(3).normal(size=(2, 12))
+    with jax.enable_x64(True):
+        solved, images = conjugate_gradient(lambda v: v @ jnp.asarray(matrix), jnp.asarray(rows), 3)
+        np.testing.assert_allclose(images, solved @ matrix, atol=1e-9)
+
+
+def problem(seed, costs):
+    rng = np.random.default_rng(seed)
+    matrix = spd(seed, 6)
+    gradients = rng.normal(size=(1 + costs, 6))
+    solved = np.linalg.solve(matrix, gradients.T).T
+    return matrix, gradients, solved, solved @ gradients.T
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("costs", [1, 3])
+def test_satisfied_steps_gain_reward_keep_constraints_and_fill_the_trust_region(seed, costs):
+    radius = 0.05
+    matrix, gradients, solved, gram = problem(seed, costs)
+    # Slack that one full step could use up, so that constraints matter.
+    excess = -0.3 * radius * np.sqrt(np.diagonal(gram)[1:])
+    with jax.enable_x64(True):
+        arrays = [jnp.asarray(a) for a in (solved, gram, excess)]
+        weights = proposed(arrays[1], arrays[2], jnp.asarray(radius), 1e6, violated="release")
+        step = combined_step(arrays[0], arrays[1], weights.signed(), arrays[2], jnp.asarray(radius))
+    p = np.asarray(step.direction)
+    assert p @ matrix @ p == pytest.approx(radius**2, rel=1e-6)
+    assert float(step.kl) == pytest.approx(radius**2 / 2, rel=1e-6)
+    assert gradients[0] @ p > 0
+    assert np.all(gradients[1:] @ p + excess <= 1e-9)
+
+
+def test_one_violated_constraint_descends_it_at_full_length():
+    radius = 0.05
+    _, _, solved, gram = problem(4, 1)
+    with jax.enable_x64(True):
+        arrays = [jnp.asarray(a) for a in (solved, gram, np.array([0.2]))]
+        for rule in ("paper", "release"):
+            weights = proposed(arrays[1], arrays[2], jnp.asarray(radius), 1e6, violated=rule)
+            step = combined_step(arrays[0], arrays[1], weights.signed(), arrays[2], jnp.asarray(radius))
+            expected = -radius / np.sqrt(gram[1, 1]) * solved[1]
+            np.testing.assert_allclose(step.direction, expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("slack", [0.0, 0.02, 10.0])
+def test_parallel_gradients_go_as_far_as_the_constraint_allows(slack):
+    """In single precision, where the combination of parallel gradients would be nothing but rounding."""
+    radius, direction = 0.05, np.array([1.0, 2.0, -1.0], np.float32)
+    gradients = np.stack([direction, 2.81 * direction])
+    gram = gradients @ gradients.T
+    excess = jnp.asarray([-slack], jnp.float32)
+    weights = proposed(jnp.asarray(gram), excess, jnp.float32(radius), 1e3, violated="release")
+    step = combined_step(jnp.asarray(gradients), jnp.asarray(gram), weights.signed(), excess, jnp.float32(radius))
+    p = np.asarray(step.direction)
+    assert np.all(np.isfinite(p))
+    assert gradients[1] @ p <= slack + 1e-5
+    assert p @ p <= radius**2 * (1 + 1e-5)
+    assert direction @ p == pytest.approx(min(slack / 2.81, radius * np.linalg.norm(direction)), abs=1e-5)
+
+
+def test_no_gradient_no_step():
+    zero = jnp.zeros((2, 4))
+    weights = proposed(jnp.zeros((2, 2)), jnp.asarray([-1.0]), jnp.float32(0.1), 1e3)
+    step = combined_step(zero, jnp.zeros((2, 2)), weights.signed(), jnp.asarray([-1.0]), jnp.float32(0.1))
+    assert not np.any(step.direction)
+    assert float(step.kl) == 0.0
