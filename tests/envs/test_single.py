@@ -180,6 +180,23 @@ class Unbounded(Gamble):
 
 def test_a_good_environment_is_fit() -> None:
     assert all(finding.passed for finding in check_environment(Gamble))
+    assert all(finding.passed for finding in check_environment(Buttons))
+
+
+class Buttons(gymnasium.Env[Any, Any]):
+    """Two discrete actions, of which the second costs; three steps."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 3.0, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        return np.full(1, self.time, np.float32), float(action), self.time == 3, False, {"cost": float(action)}
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def check_environment(
     try:
         env = _built(make)
         _check_spaces(env)
-        passed("spaces are boxes with fixed sizes")
+        passed("observations are a Box of one axis, actions a bounded one or Discrete")
         _check_reset(env, seed)
         passed("reset returns a finite observation and an info dict")
         steps = _roll(env, seed, max_steps)
@@ -71,11 +71,14 @@ def _built(make: Callable[[], Any]) -> gymnasium.Env[Any, Any]:
 
 
 def _check_spaces(env: gymnasium.Env[Any, Any]) -> None:
-    for name in ("observation_space", "action_space"):
-        space = getattr(env, name, None)
-        if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
-            raise _Broken("spaces", f"{name} must be a Box of one axis, is {space}")
-    if not env.action_space.is_bounded():  # type: ignore[attr-defined]
+    seen, chosen = getattr(env, "observation_space", None), getattr(env, "action_space", None)
+    if not isinstance(seen, gymnasium.spaces.Box) or len(seen.shape) != 1:
+        raise _Broken("spaces", f"observation_space must be a Box of one axis, is {seen}")
+    if isinstance(chosen, gymnasium.spaces.Discrete):
+        return
+    if not isinstance(chosen, gymnasium.spaces.Box) or len(chosen.shape) != 1:
+        raise _Broken("spaces", f"action_space must be a Box of one axis or Discrete, is {chosen}")
+    if not chosen.is_bounded():
         raise _Broken("spaces", "action_space has no bounds: actions could not be scaled")
 
 
