@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tailsafe.algorithms.srcpo import Srcpo, SrcpoConfig
+from tailsafe.algorithms.srcpo import Srcpo
+from tailsafe.algorithms.srcpo_state import SrcpoConfig
 from tailsafe.learning.actions import BoxActions
 from tailsafe.learning.chunks import Replay
 from tailsafe.learning.critics import ADAM, fit_critics, quantile_loss

@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tailsafe.algorithms.srcpo import Settings, Srcpo, SrcpoConfig
+from tailsafe.algorithms.srcpo import Srcpo
+from tailsafe.algorithms.srcpo_state import Settings, SrcpoConfig
 from tailsafe.learning.actions import BoxActions
 from tailsafe.learning.environments import EnvironmentSpec
 from tailsafe.learning.networks import Policy

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tailsafe as ts
-from tailsafe.algorithms.srcpo import Settings, SrcpoConfig
+from tailsafe.algorithms.srcpo_state import Settings, SrcpoConfig
 from tailsafe.runs.config import TrainConfig, parse_limit, parse_settings
 from tailsafe.runs.keys import FAMILIES, PRESETS, key_types, parsed, resolved_values
 from tailsafe.runs.plan import make_plan

@@ -12,8 +12,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import tailsafe as ts
-from tailsafe.algorithms.srcpo import _Rows
 from tailsafe.errors import InputError
+from tailsafe.learning.units import Rows
 from tailsafe.runs.description import PolicyDescription
 from tailsafe.runs.policy import load_policy
 from tests.runs.hand_made import box_description, finite_description, save, save_learner
@@ -36,7 +36,7 @@ def run(saved, tmp_path):
 
 def features_of(algorithm, settings, state, observation, cost_so_far, discount):
     delta = np.broadcast_to(state.sampler.mode, (len(observation), state.sampler.mode.size))
-    return algorithm._features(state, settings, _Rows(observation, delta, cost_so_far, discount))
+    return algorithm._features(state, settings, Rows(observation, delta, cost_so_far, discount))
 
 
 @pytest.mark.parametrize(("augmented", "fixed_log_std"), [(False, None), (True, -0.7)])

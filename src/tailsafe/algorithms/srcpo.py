@@ -7,136 +7,32 @@ whose leaves are arrays; what changes shapes or programs is in `SrcpoConfig`, wh
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
+from tailsafe.algorithms.srcpo_state import PRECISIONS, LearnerState, Settings, SrcpoConfig
 from tailsafe.learning.actions import Actions
 from tailsafe.learning.chunks import Chunk, Replay, Transition
-from tailsafe.learning.constraints import Constraints
 from tailsafe.learning.critics import ADAM, fit_critics
 from tailsafe.learning.environments import JaxEnvironments
 from tailsafe.learning.experience import Actor, as_chunk, record
-from tailsafe.learning.networks import Critics, Initialization, Policy, pooled
+from tailsafe.learning.networks import Critics, Policy, pooled
 from tailsafe.learning.normalizer import Normalizer
 from tailsafe.learning.sampler import Sampler
-from tailsafe.learning.strategies import ViolatedRule, proposed
-from tailsafe.learning.targets import LARGEST_RATIO, Projection, td_lambda
+from tailsafe.learning.strategies import proposed
+from tailsafe.learning.targets import LARGEST_RATIO, td_lambda
 from tailsafe.learning.trust_region import combined_step, conjugate_gradient, fisher_product, inner_products
+from tailsafe.learning.units import Rows, as_segments, initial_by_unit, rows_of, split_by_unit, without_initial
 
 Metrics = dict[str, Array]
-
-
-@dataclass(frozen=True)
-class SrcpoConfig:
-    """What is fixed when a program is compiled.
-
-    num_envs environments take chunk_steps steps between two updates; they form `groups` groups. An update learns from
-    batch_chunks chunks, the newest and others from the last replay_chunks; policy directions come from the
-    policy_chunks newest of the batch, one for each group of each chunk, and are averaged.
-    """
-
-    num_envs: int = 5
-    chunk_steps: int = 200
-    groups: int = 1
-    replay_chunks: int = 100
-    batch_chunks: int = 10
-    policy_chunks: int = 10
-    # A new beta for every episode of an environment, or for every chunk of a group.
-    beta_per: Literal["episode", "chunk"] = "episode"
-    policy_hidden: tuple[int, ...] = (512, 512)
-    critic_hidden: tuple[int, ...] = (512, 512)
-    initialization: Initialization = "small"
-    fixed_log_std: float | None = None
-    ensemble: int = 2
-    quantiles: int = 25
-    target_quantiles: int = 50
-    # Gradient steps per update, each on one of critic_minibatches parts of the batch.
-    critic_iterations: int = 40
-    critic_minibatches: int = 1
-    projection: Projection = "interpolate"
-    conjugate_gradient_iterations: int = 10
-    damping: float = 0.01
-    # How J_C is estimated for the decision satisfied or violated: from critics at all visited states as if they were
-    # initial, at initial states, at visited states shifted by (D, b), or from the episodes that ended.
-    estimator: Literal["visited", "initial", "shifted", "episodes"] = "visited"
-    # Gradients of J_R and J_C in the policy: through the critics at re-parameterised actions (exact expectations for
-    # discrete ones), or advantages times scores, with the TD(lambda) targets as the estimate of Q.
-    gradient: Literal["pathwise", "score"] = "pathwise"
-    violated: ViolatedRule = "release"
-    state_weighting: Literal["uniform", "discounted"] = "uniform"
-    # How the sampler learns: by differentiating J(pi; beta) through g_beta, the conjugate and the critics' beta input;
-    # by score functions and the inverse Fisher matrix; or by moving beta to where the current policy's sub-risk is
-    # least (its quantiles, Thm. 6.2), which needs no derivative of a critic in an input that hardly varies.
-    sampler_gradient: Literal["pathwise", "natural", "explicit"] = "pathwise"
-    augmented: bool = False
-    # Observations by running mean and variance, cut at clip_observation deviations. One-hot ones need none of it.
-    normalize: bool = True
-    clip_observation: float = 10.0
-    # The averaged step is shortened where the KL it takes exceeds this many times the bound.
-    kl_cap: float = float("inf")
-    precision: Literal["float32", "tf32", "bf16"] = "float32"
-    # How many finished episodes are remembered for the log.
-    window: int = 256
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Settings:
-    """What may differ between runs of one program; every leaf is an array.
-
-    gamma: discount; trace: lambda of TD(lambda). horizon: 1 / (1 - gamma), or the discounted length of an episode where
-    that is much shorter. max_kl: bound of the trust region, decaying as 1 / (1 + updates / kl_decay)^0.6 (inf:
-    constant). penalty: K. margin: the share of each limit that is kept free. uniform_share: of betas drawn uniformly.
-    """
-
-    constraints: Constraints
-    gamma: Float[Array, ""]
-    trace: Float[Array, ""]
-    horizon: Float[Array, ""]
-    max_kl: Float[Array, ""]
-    kl_decay: Float[Array, ""]
-    critic_rate: Float[Array, ""]
-    sampler_rate: Float[Array, ""]
-    sampler_deviation: Float[Array, ""]
-    penalty: Float[Array, ""]
-    margin: Float[Array, ""]
-    uniform_share: Float[Array, ""]
-    max_weight: Float[Array, ""]
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class LearnerState:
-    """All that is learned, and the memory it is learned from."""
-
-    policy: Policy
-    critics: Critics
-    critic_optimizer: Any
-    sampler: Sampler
-    sampler_optimizer: Any
-    normalizer: Normalizer
-    replay: Replay
-    updates: Int[Array, ""]
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class _Rows:
-    """Augmented states and what was done there, one row each; leaves have leading axes (...)."""
-
-    observation: Array
-    delta: Array
-    cost_so_far: Array
-    discount: Array
-
 
 _SAMPLER_OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam())
 
@@ -198,7 +94,7 @@ class Srcpo:
 
     def act(self, state: LearnerState, settings: Settings, actor: Actor, key: PRNGKeyArray) -> tuple[Array, Array]:
         """A raw action and its log probability for every environment."""
-        rows = _Rows(actor.observation, actor.delta, actor.cost_so_far, actor.discount)
+        rows = Rows(actor.observation, actor.delta, actor.cost_so_far, actor.discount)
         outputs = state.policy(self._features(state, settings, rows))
         raw = self.actions.sample(outputs, self.actions.noise(key, outputs.shape[:-1]))
         return raw, self.actions.log_prob(outputs, raw)
@@ -287,9 +183,9 @@ class Srcpo:
         """
         for_targets, for_order, for_baseline = jax.random.split(key, 3)
         # Time first; chunks and environments are one axis of independent segments.
-        segments = _segments(batch)
+        segments = as_segments(batch)
         targets, ratio = self.targets(state, settings, segments, for_targets)
-        rows = _rows(segments)
+        rows = rows_of(segments)
         advantages = self._advantages(state, settings, rows, targets, for_baseline) * ratio[..., None]
         steps, chunks, envs = batch.reward.shape[1], batch.reward.shape[0], batch.reward.shape[2]
         advantages = jnp.moveaxis(advantages.reshape(steps, chunks, envs, -1), 1, 0)
@@ -319,13 +215,13 @@ class Srcpo:
         self, state: LearnerState, settings: Settings, segments: Chunk, key: PRNGKeyArray
     ) -> tuple[Float[Array, "S T B K"], Float[Array, "T B"]]:
         """TD(lambda) targets of all signals on segments (T, B), and the importance ratios of the actions taken."""
-        following = _Rows(
+        following = Rows(
             segments.next_observation,
             segments.delta,
             segments.cost_so_far + segments.discount[..., None] * segments.costs,
             segments.discount * settings.gamma,
         )
-        outputs = state.policy(self._features(state, settings, _rows(segments)))
+        outputs = state.policy(self._features(state, settings, rows_of(segments)))
         log_ratio = self.actions.log_prob(outputs, segments.raw_action) - segments.log_prob
         ratio = jnp.clip(jnp.exp(log_ratio), 0.0, LARGEST_RATIO)
         atoms = jnp.sort(self._sampled_atoms(state, settings, following, key), axis=-1)
@@ -351,7 +247,7 @@ class Srcpo:
         return jnp.transpose(targets, (3, 0, 2, 1)), ratio
 
     def _sampled_atoms(
-        self, state: LearnerState, settings: Settings, rows: _Rows, key: PRNGKeyArray
+        self, state: LearnerState, settings: Settings, rows: Rows, key: PRNGKeyArray
     ) -> Float[Array, "S ... K"]:
         """Atoms of every signal at (s, a) with a fresh from the current policy."""
         features = self._features(state, settings, rows)
@@ -365,7 +261,7 @@ class Srcpo:
         self,
         state: LearnerState,
         settings: Settings,
-        rows: _Rows,
+        rows: Rows,
         targets: Float[Array, "S T B K"],
         key: PRNGKeyArray,
     ) -> Float[Array, "T B S"]:
@@ -389,17 +285,17 @@ class Srcpo:
     ) -> tuple[LearnerState, Metrics, Float[Array, "U C+1"]]:
         """One trust-region step per unit (a group of a chunk), averaged. Also returns J_R and J_C of every unit."""
         config = self.config
-        units = jax.tree.map(partial(_by_unit, groups=config.groups), _without_initial(batch))
-        initial = _initial_by_unit(batch.initial_observation, config.groups)
+        units = jax.tree.map(partial(split_by_unit, groups=config.groups), without_initial(batch))
+        initial = initial_by_unit(batch.initial_observation, config.groups)
         parameters, unravel = ravel_pytree(state.policy)
         radius = self._radius(state, settings)
         keys = jax.random.split(key, units.reward.shape[0])
         solve = partial(self._unit_step, state, settings, parameters, unravel, radius)
-        by_unit = _by_unit(advantages, groups=config.groups)
+        by_unit = split_by_unit(advantages, groups=config.groups)
         directions, values, excess, predicted = jax.vmap(solve)(units, initial, by_unit, keys)
         direction = directions.mean(0)
 
-        rows = _rows(units)
+        rows = rows_of(units)
         features = self._features(state, settings, rows)
         old = state.policy(features)
 
@@ -439,7 +335,7 @@ class Srcpo:
         """The step of one unit: direction (P,), values (1 + C,) before it, excess over the limits (C,), KL.  Sec. 7"""
         constraints = settings.constraints
         for_gradient, for_value = jax.random.split(key)
-        rows = _rows(unit)
+        rows = rows_of(unit)
         features = self._features(state, settings, rows)
         beta = constraints.beta(rows.delta)
         budget = constraints.budget(beta, rows.cost_so_far, rows.discount)
@@ -505,7 +401,7 @@ class Srcpo:
         estimator: str,
         key: PRNGKeyArray,
     ) -> Float[Array, " 1+C"]:
-        rows = _rows(unit)
+        rows = rows_of(unit)
         if estimator == "initial":
             rows = self._initial_rows(initial_observation, rows.delta[: initial_observation.shape[0]])
         shifted = estimator != "visited"
@@ -519,7 +415,7 @@ class Srcpo:
         self,
         state: LearnerState,
         settings: Settings,
-        rows: _Rows,
+        rows: Rows,
         *,
         shifted: bool,
         key: PRNGKeyArray,
@@ -563,13 +459,13 @@ class Srcpo:
         def score(values: Float[Array, "... C+1"]) -> Float[Array, ...]:
             return values[..., 0] - settings.penalty * jnp.maximum(values[..., 1:] - limit, 0.0).sum(-1)
 
-        units = jax.tree.map(partial(_by_unit, groups=config.groups), _without_initial(batch))
+        units = jax.tree.map(partial(split_by_unit, groups=config.groups), without_initial(batch))
         if config.sampler_gradient == "natural":
             delta = units.delta.mean(1)
             gradient = -state.sampler.natural_gradient(delta, score(unit_values))
             loss = -score(unit_values).mean()
         else:
-            initial = _initial_by_unit(batch.initial_observation, config.groups)
+            initial = initial_by_unit(batch.initial_observation, config.groups)
             for_delta, for_values = jax.random.split(key)
             keys = jax.random.split(for_values, units.reward.shape[0])
 
@@ -578,7 +474,7 @@ class Srcpo:
                 fresh = sampler.sample(for_delta, (units.reward.shape[0],))
 
                 def of_unit(unit: Chunk, initial: Array, delta: Array, key: Array) -> Array:
-                    rows = _rows(unit)
+                    rows = rows_of(unit)
                     shifted = config.estimator != "visited"
                     if shifted:  # (D, b) of other betas mean nothing here: from the beginning
                         rows = self._initial_rows(initial, rows.delta[: initial.shape[0]])
@@ -610,7 +506,7 @@ class Srcpo:
         decay = (1.0 + state.updates / settings.kl_decay) ** -0.6
         return jnp.sqrt(2 * settings.max_kl) * decay
 
-    def _features(self, state: LearnerState, settings: Settings, rows: _Rows) -> Float[Array, "... i"]:
+    def _features(self, state: LearnerState, settings: Settings, rows: Rows) -> Float[Array, "... i"]:
         """What networks see of an (augmented) state and a beta."""
         parts = [state.normalizer(rows.observation, self.config.clip_observation)]
         if not self.config.normalize:
@@ -624,9 +520,9 @@ class Srcpo:
     def _atoms(self, state: LearnerState, settings: Settings, inputs: Float[Array, "... B i"]) -> Float[Array, "S B K"]:
         return pooled(state.critics(inputs, settings.constraints.largest_return))
 
-    def _initial_rows(self, observation: Float[Array, "B O"], delta: Float[Array, "B n"]) -> _Rows:
+    def _initial_rows(self, observation: Float[Array, "B O"], delta: Float[Array, "B n"]) -> Rows:
         count = observation.shape[0]
-        return _Rows(observation, delta, jnp.zeros((count, self.num_costs)), jnp.ones(count))
+        return Rows(observation, delta, jnp.zeros((count, self.num_costs)), jnp.ones(count))
 
     def _empty_chunk(self, betas: int) -> Chunk:
         steps, envs = self.config.chunk_steps, self.config.num_envs
@@ -647,36 +543,3 @@ class Srcpo:
             delta=jnp.zeros((steps, envs, betas)),
             initial_observation=observation[0],
         )
-
-
-PRECISIONS = {"float32": "float32", "tf32": "tensorfloat32", "bf16": "bfloat16"}
-
-
-def _rows(chunk: Chunk) -> _Rows:
-    return _Rows(chunk.observation, chunk.delta, chunk.cost_so_far, chunk.discount)
-
-
-def _without_initial(batch: Chunk) -> Chunk:
-    """`initial_observation` has no time axis; units carry it apart."""
-    return replace(batch, initial_observation=batch.observation)
-
-
-def _segments(batch: Chunk) -> Chunk:
-    """(R, T, N, ...) -> (T, R N, ...): every environment of every chunk is a segment."""
-    batch = _without_initial(batch)
-    segments: Chunk = jax.tree.map(
-        lambda leaf: jnp.moveaxis(leaf, 0, 1).reshape(leaf.shape[1], -1, *leaf.shape[3:]), batch
-    )
-    return segments
-
-
-def _by_unit(leaf: Float[Array, "R T N ..."], groups: int) -> Float[Array, "U B ..."]:
-    """Split environments into groups; a unit is one group of one chunk, its rows in the order (T, N / groups)."""
-    chunks, steps, envs, *rest = leaf.shape
-    leaf = leaf.reshape(chunks, steps, groups, envs // groups, *rest)
-    return jnp.moveaxis(leaf, 2, 1).reshape(chunks * groups, steps * (envs // groups), *rest)
-
-
-def _initial_by_unit(initial: Float[Array, "R N O"], groups: int) -> Float[Array, "U N/G O"]:
-    chunks, envs, size = initial.shape
-    return initial.reshape(chunks * groups, envs // groups, size)

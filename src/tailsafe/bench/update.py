@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from tailsafe.algorithms.srcpo import PRECISIONS, LearnerState, Settings, Srcpo, SrcpoConfig
+from tailsafe.algorithms.srcpo import Srcpo
+from tailsafe.algorithms.srcpo_state import PRECISIONS, LearnerState, Settings, SrcpoConfig
 from tailsafe.learning.actions import BoxActions
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.constraints import stack_constraints

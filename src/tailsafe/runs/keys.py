@@ -88,7 +88,7 @@ _MAY_BE_INFINITE = {"kl_decay", "kl_cap"}
 @cache
 def key_types() -> dict[str, Any]:
     """Every key and the type of its values."""
-    from tailsafe.algorithms.srcpo import Settings, SrcpoConfig
+    from tailsafe.algorithms.srcpo_state import Settings, SrcpoConfig
 
     scalars = [field.name for field in dataclasses.fields(Settings) if field.name not in ("constraints", "horizon")]
     return {**get_type_hints(SrcpoConfig), **dict.fromkeys(scalars, float), **RUN_TYPES}
@@ -170,7 +170,7 @@ def preset_values(preset: str, family: str) -> dict[str, Any]:
 
 def resolved_values(preset: str, family: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Every key with its value: defaults, then the preset, then `overrides`; checked one by one and together."""
-    from tailsafe.algorithms.srcpo import SrcpoConfig
+    from tailsafe.algorithms.srcpo_state import SrcpoConfig
 
     values: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(SrcpoConfig)}
     values |= {key: SCALARS[key] for key in key_types() if key in SCALARS} | RUN_DEFAULTS

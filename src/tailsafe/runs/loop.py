@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from tailsafe.algorithms.srcpo import LearnerState, Metrics, Settings, Srcpo
+from tailsafe.algorithms.srcpo import Metrics, Srcpo
+from tailsafe.algorithms.srcpo_state import LearnerState, Settings
 from tailsafe.learning.chunks import Chunk, Transition
 from tailsafe.learning.environments import HostEnvironments, JaxEnvironments
 from tailsafe.learning.experience import Actor, as_chunk

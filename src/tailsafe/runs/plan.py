@@ -11,7 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tailsafe.algorithms.srcpo import Settings, Srcpo, SrcpoConfig
+from tailsafe.algorithms.srcpo import Srcpo
+from tailsafe.algorithms.srcpo_state import Settings, SrcpoConfig
 from tailsafe.envs.learning import FINITE, is_jax, resolve
 from tailsafe.errors import InputError
 from tailsafe.learning.constraints import stack_constraints

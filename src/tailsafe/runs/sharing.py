@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tailsafe._version import __version__
-from tailsafe.algorithms.srcpo import LearnerState
+from tailsafe.algorithms.srcpo_state import LearnerState
 from tailsafe.runs.plan import Plan
 
 
