@@ -44,10 +44,10 @@ def call(capsys):
 
 def test_pictures_and_films(call, run, tmp_path):
     sheet = tmp_path / "run.png"
-    code, out, _ = call("render", run, "--out", sheet, "--steps", 60, "--episodes", 2, "--size", 96, "--json")
+    code, out, _ = call("render", run, "--out", sheet, "--steps", 240, "--episodes", 2, "--size", 96, "--json")
     assert code == 0
     shown = json.loads(out.splitlines()[-1])
-    assert (shown["frames"], [e["steps"] for e in shown["episodes"]]) == (8, [60, 60])
+    assert (shown["frames"], [e["steps"] for e in shown["episodes"]]) == (8, [240, 240])
     with Image.open(sheet) as opened:
         picture = np.asarray(opened).astype(int)
     assert picture.shape == (2 * 96, 4 * 96, 3)

@@ -20,6 +20,7 @@ TINY = {
     "num_envs": 4,
     "chunk_steps": 8,
     "groups": 2,
+    "beta_per": "episode",
     "replay_chunks": 3,
     "batch_chunks": 2,
     "policy_chunks": 2,

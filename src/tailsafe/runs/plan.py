@@ -88,9 +88,10 @@ def make_plan(
     if problem is not None:
         if config.settings.get("gamma", problem.discount) != problem.discount:
             raise InputError(f"gamma of the task finite is its problem's discount, {problem.discount:g}")
-        # Whole episodes in every chunk, so that a beta per chunk is a beta per episode.
-        chunk = math.ceil(values["chunk_steps"] / problem.horizon) * problem.horizon
-        values |= {"gamma": problem.discount, "problem": problem, "chunk_steps": chunk}
+        values |= {"gamma": problem.discount, "problem": problem}
+        if values["beta_per"] == "chunk":
+            # Whole episodes in every chunk: a beta per chunk is then a beta per episode.
+            values["chunk_steps"] = math.ceil(values["chunk_steps"] / problem.horizon) * problem.horizon
     environments = found.make(values["num_envs"])
     constraints = _constraints(config, environments.spec, risks, limits)
     scale = _rate_scale(values["gamma"], problem)
