@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from tailsafe.algorithms.srcpo_state import PRECISIONS, LearnerState, Settings, SrcpoConfig
 from tailsafe.learning.actions import Actions
 from tailsafe.learning.chunks import Chunk, Replay, Transition
+from tailsafe.learning.constraints import Constraints
 from tailsafe.learning.critics import ADAM, fit_critics
 from tailsafe.learning.environments import JaxEnvironments
 from tailsafe.learning.experience import Actor, as_chunk, record
@@ -268,11 +269,8 @@ class Srcpo:
         """A_R and A_{i,g} = (Q_g - V_g) / b of the actions taken: Q from the targets, V from the critics."""
         constraints = settings.constraints
         budget = constraints.budget(constraints.beta(rows.delta), rows.cost_so_far, rows.discount)
-
-        def values(atoms: Float[Array, "S T B K"]) -> Float[Array, "S T B"]:
-            return jnp.concatenate([atoms[:1].mean(-1), constraints.g(atoms[1:], budget).mean(-1)])
-
-        advantages = values(targets) - values(self._sampled_atoms(state, settings, rows, key))
+        baseline = self._sampled_atoms(state, settings, rows, key)
+        advantages = _values_to_come(constraints, targets, budget) - _values_to_come(constraints, baseline, budget)
         return jnp.moveaxis(advantages, 0, -1)
 
     def update_policy(
@@ -289,7 +287,8 @@ class Srcpo:
         initial = initial_by_unit(batch.initial_observation, config.groups)
         parameters, unravel = ravel_pytree(state.policy)
         radius = self._radius(state, settings)
-        keys = jax.random.split(key, units.reward.shape[0])
+        for_units, for_entropy = jax.random.split(key)
+        keys = jax.random.split(for_units, units.reward.shape[0])
         solve = partial(self._unit_step, state, settings, parameters, unravel, radius)
         by_unit = split_by_unit(advantages, groups=config.groups)
         directions, values, excess, predicted = jax.vmap(solve)(units, initial, by_unit, keys)
@@ -308,7 +307,7 @@ class Srcpo:
         cap = config.kl_cap * radius**2 / 2
         factor = jnp.where(full > cap, jnp.sqrt(cap / jnp.maximum(full, 1e-30)), 1.0)
         taken = jnp.where(full > cap, kl(factor * direction), full) if math.isfinite(config.kl_cap) else full
-        noise = self.actions.noise(key, old.shape[:-1])
+        noise = self.actions.noise(for_entropy, old.shape[:-1])
         metrics = {
             "kl": taken,
             "kl_predicted": predicted.mean(),
@@ -346,8 +345,7 @@ class Srcpo:
             inputs = jnp.concatenate(
                 [jnp.broadcast_to(features, (*actions.shape[:2], features.shape[-1])), actions], -1
             )
-            atoms = self._atoms(state, settings, inputs)
-            return jnp.concatenate([atoms[:1].mean(-1), constraints.g(atoms[1:], budget).mean(-1)])
+            return _values_to_come(constraints, self._atoms(state, settings, inputs), budget)
 
         def outputs_of(parameters: Float[Array, " P"]) -> Float[Array, "B D"]:
             policy: Policy = unravel(parameters)
@@ -543,3 +541,10 @@ class Srcpo:
             delta=jnp.zeros((steps, envs, betas)),
             initial_observation=observation[0],
         )
+
+
+def _values_to_come(
+    constraints: Constraints, atoms: Float[Array, "S ... K"], budget: Float[Array, "C ... M-1"]
+) -> Float[Array, "S ..."]:
+    """E[Z_R] and E[g_budget(Z_i)]: what an action can still change of J_R and J_Ci, divided by b."""
+    return jnp.concatenate([atoms[:1].mean(-1), constraints.g(atoms[1:], budget).mean(-1)])

@@ -65,8 +65,11 @@ class Constraints:
 
     def g(self, total: Float[Array, "C ... K"], beta: Float[Array, "C ... M-1"]) -> Float[Array, "C ... K"]:
         """g_beta of K atoms of each discounted cost sum."""
-        one: Any = lambda total, beta, eta: dual.g_beta(total, beta[..., None, :], eta)  # noqa: E731
-        value: Array = jax.vmap(one)(total, beta, self.eta)
+
+        def of_one(total: Array, beta: Array, eta: Array) -> Any:
+            return dual.g_beta(total, beta[..., None, :], eta)
+
+        value: Array = jax.vmap(of_one)(total, beta, self.eta)
         return value
 
     def budget(

@@ -29,7 +29,7 @@ def project(
     """The mixture (1 - weight) first + weight second of two sorted sets of atoms, as `count` sorted atoms.
 
     Atoms lie along the first axis: sums over them are unrolled into passes over the others, which vectorise on any
-    device (as reductions over a short last axis they take ten times as long on a CPU).
+    device (as reductions over a short last axis they took three times as long on a CPU).
 
     `cell_mean`: atom k is the mean of the mixture's quantile function over [k/K, (k+1)/K]; keeps the mean exactly.
     `interpolate`: linear interpolation of the atoms over their cumulative midpoints, at the cells' midpoints.
