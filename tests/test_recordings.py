@@ -95,7 +95,7 @@ def step_mjx(recording: Recording) -> tuple[PhysicsState, Readings]:
     @jax.jit
     @jax.vmap
     def step(state: Any, physics: PhysicsState, action: Any) -> tuple[PhysicsState, Readings]:
-        return engine.step(physics, task.controls(state, action), lambda time: task.mocap(state, time))
+        return engine.step(physics, task.controls(action), lambda time: task.mocap(state, time))
 
     rows = (
         recorded.task_state(recording, "before"),

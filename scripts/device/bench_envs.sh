@@ -1,13 +1,12 @@
-#!/usr/bin/env bash
-# On the GPU machine, from the repository's root, after `scripts/device/fetch_wheels.sh` has filled wheels/: measures the environments.
-# Usage: bench_envs.sh [OUT_FOLDER] [BATCH_SIZES...]
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-out=${1:-.}
-shift || true
-sizes=("${@:-}")
-[[ -n "${sizes[0]}" ]] || sizes=(2048 8192 32768)
+# Run on the GPU machine from the repository's root: all four tasks on engine mjx at three batch sizes each, measured in control
+# steps STEPS to 2 STEPS after a reset (default 60). Writes $OUT/envs.jsonl.
 source scripts/device/setup.sh
-options=()
-for size in "${sizes[@]}"; do options+=(--num-envs "$size"); done
-python3 -c "from tailsafe.cli import main; main()" bench envs --backend mjx "${options[@]}" --json | tee "$out/bench_envs.json"
+export XLA_PYTHON_CLIENT_PREALLOCATE=false MEETING=$(mktemp -d) PROCESSES=4
+steps=${STEPS:-60}
+measure() { python3 scripts/device/bench_envs.py "$@" 2>>"$OUT/errors.log" | tee -a "$OUT/envs.jsonl"; }
+measure point-goal "$steps" 2048 8192 16384 &
+measure point-button "$steps" 2048 8192 16384 &
+measure car-goal "$steps" 1024 2048 4096 &
+measure car-button "$steps" 1024 2048 4096 &
+wait
+tail -5 "$OUT/errors.log"

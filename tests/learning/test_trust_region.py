@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
 from jax.flatten_util import ravel_pytree
 
 from tailsafe.learning.actions import BoxActions, DiscreteActions
@@ -92,6 +93,32 @@ def test_one_violated_constraint_descends_it_at_full_length():
             step = combined_step(arrays[0], arrays[1], weights.signed(), arrays[2], jnp.asarray(radius))
             expected = -radius / np.sqrt(gram[1, 1]) * solved[1]
             np.testing.assert_allclose(step.direction, expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("costs", "excess"), [(1, 0.01), (1, 5.0), (3, 0.01), (3, 5.0)])
+def test_joint_recovery_is_the_best_step_that_reduces_costs_as_asked(seed, costs, excess):
+    radius, share = 0.05, 0.7
+    matrix, gradients, solved, gram = problem(seed, costs)
+    over = np.full(costs, excess)
+    with jax.enable_x64(True):
+        arrays = [jnp.asarray(a) for a in (solved, gram, over)]
+        weights = proposed(arrays[1], arrays[2], jnp.asarray(radius), 1e9, "joint", share)
+        step = combined_step(arrays[0], arrays[1], weights.signed(), arrays[2], jnp.asarray(radius))
+    p = np.asarray(step.direction)
+    assert p @ matrix @ p == pytest.approx(radius**2, rel=1e-6)
+    assert np.asarray(weights.costs).sum() == pytest.approx(1.0)
+    asked = np.minimum(over, share * radius * np.sqrt(np.diagonal(gram)[1:]))
+    limits = [{"type": "ineq", "fun": lambda x, i=i: -(gradients[1 + i] @ x) - asked[i]} for i in range(costs)]
+    trust = {"type": "ineq", "fun": lambda x: radius**2 - x @ matrix @ x}
+    best = scipy.optimize.minimize(
+        lambda x: -(gradients[0] @ x), np.zeros(6), constraints=[*limits, trust], method="SLSQP", tol=1e-12
+    )
+    if not best.success:  # what is asked of several constraints at once does not fit into the trust region
+        assert costs > 1
+        return
+    assert np.all(gradients[1:] @ p <= -asked + 1e-7)
+    assert gradients[0] @ p == pytest.approx(-best.fun, rel=1e-4, abs=1e-7)
 
 
 @pytest.mark.parametrize("slack", [0.0, 0.02, 10.0])

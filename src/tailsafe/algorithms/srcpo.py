@@ -366,7 +366,7 @@ class Srcpo:
         gram = inner_products(solved, gradients)
         values = self._values(state, settings, unit, initial_observation, for_value)
         excess = values[1:] - constraints.limit * (1 - settings.margin)
-        chosen = proposed(gram, excess, radius, settings.max_weight, violated=self.config.violated)
+        chosen = proposed(gram, excess, radius, settings.max_weight, self.config.violated, settings.recovery_share)
         step = combined_step(solved, gram, chosen.signed(), excess, radius)
         return step.direction, values, excess, step.kl
 

@@ -122,7 +122,7 @@ def _prepare_mjx(task: Task[Any], num_envs: int, steps: int | None, threads: int
 
     def raw_step(physics: Any, key: Any) -> tuple[Any, Any]:
         def one(physics: Any, state: Any, action: Any) -> Any:
-            return batch.engine.step(physics, task.controls(state, action), lambda time: task.mocap(state, time))
+            return batch.engine.step(physics, task.controls(action), lambda time: task.mocap(state, time))
 
         physics, readings = jax.vmap(one)(physics, state.episode.task, act(key))
         return physics, readings.sensors.sum()

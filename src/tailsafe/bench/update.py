@@ -128,6 +128,7 @@ def paper_settings() -> Settings:
         margin=jnp.asarray(0.0),
         uniform_share=jnp.asarray(0.0),
         max_weight=jnp.asarray(1e3),
+        recovery_share=jnp.asarray(1.0),
     )
 
 

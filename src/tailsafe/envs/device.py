@@ -86,7 +86,7 @@ class DeviceBatch:
     def _step_one(self, episode: Episode, action: Float[Array, " A"]) -> tuple[Episode, Step]:
         physics, readings = self.engine.step(
             episode.physics,
-            self.task.controls(episode.task, action),
+            self.task.controls(action),
             lambda time: self.task.mocap(episode.task, time),
         )
         return conclude(self.task, episode, physics, readings)

@@ -57,8 +57,7 @@ class HostBatch:
     def step(self, actions: Float[NDArray[np.float64], "N A"], *, renew: bool = True) -> Step:
         """One control step everywhere, and the next episode where one ended (unless not `renew`)."""
         with float64_on_host():
-            controls = self._join(*self._each(self._programs.controls, actions))
-            measured = self.engine.step(self._state, controls)
+            measured = self.engine.step(self._state, self.task.controls(np.asarray(actions)))
             self._take(self._each(self._programs.finish, *measured))
             step: Step = self._part("step")
         if renew and (done := np.asarray(step.done)).any():
@@ -138,7 +137,6 @@ class _Programs:
         self.packing = Packing(
             episode=episode, step=self._step, state=state, mocap=mocap, observation=episode.observation
         )
-        self.controls = jax.jit(lambda packed, actions: jax.vmap(task.controls)(self._episode(packed).task, actions))
         self.begin = jax.jit(lambda keys, busy: self._pack(_begin(task, keys, busy)))
         self.renew = jax.jit(lambda packed, done: self._pack(_renew(task, self._episode(packed), done)))
         self.load = jax.jit(self._pack)

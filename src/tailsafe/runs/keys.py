@@ -33,6 +33,7 @@ SCALARS: dict[str, float] = {
     "margin": 0.0,
     "uniform_share": 0.0,
     "max_weight": 1000.0,
+    "recovery_share": 0.7,
 }
 
 # What belongs to the run: type, default, meaning.
@@ -72,13 +73,17 @@ _RANGES: dict[str, tuple[float, float]] = {
     "margin": (0.0, 1.0),
     "uniform_share": (0.0, 1.0),
     "max_weight": (0.0, _INF),
+    "recovery_share": (0.0, 1.0),
     "damping": (0.0, _INF),
     "clip_observation": (0.0, _INF),
     "largest_cost": (0.0, _INF),
     "cells": (2, 64),
 }
 _OPEN = {
-    *((name, 0.0) for name in ("max_kl", "kl_decay", "kl_cap", "critic_rate", "sampler_deviation", "max_weight")),
+    *(
+        (name, 0.0)
+        for name in ("max_kl", "kl_decay", "kl_cap", "critic_rate", "sampler_deviation", "max_weight", "recovery_share")
+    ),
     *((name, 0.0) for name in ("damping", "clip_observation", "largest_cost")),
     *((name, 1.0) for name in ("gamma", "trace", "margin")),
 }

@@ -18,6 +18,8 @@ from tailsafe.physics.mjcf import EngineName
 
 Scalar = Float[Array, ""]
 State = TypeVar("State")
+# A NumPy or a JAX array.
+AnyArray = TypeVar("AnyArray", bound=Any)
 
 
 @jax.tree_util.register_dataclass
@@ -135,8 +137,11 @@ class Task(Protocol[State]):
     def spawn_readings(self) -> Readings:
         """What the engine measures there: the same in every episode."""
 
-    def controls(self, state: State, action: Float[Array, " A"]) -> Float[Array, " nu"]:
-        """Actuator inputs of a control step."""
+    def controls(self, action: AnyArray) -> AnyArray:
+        """Actuator inputs (..., nu) of a control step under `action` (..., A).
+
+        NumPy arrays give NumPy arrays: for so little work the C engine does not wait for JAX.
+        """
 
     def mocap(self, state: State, time: Scalar) -> Mocap:
         """Poses of the mocap bodies during the substep that starts at `time`."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from tailsafe.physics.mjcf import EngineName, World, navigation_mjcf
-from tailsafe.tasks.base import CostLimit, Outcome, PhysicsState, Readings
+from tailsafe.tasks.base import AnyArray, CostLimit, Outcome, PhysicsState, Readings
 from tailsafe.tasks.lidar import BINS, pseudo_lidars
 from tailsafe.tasks.robots import Robot
 
@@ -59,8 +58,9 @@ class NavigationTask:
             touches=jnp.zeros(len(self.touchable), bool),
         )
 
-    def controls(self, state: Any, action: Float[Array, " 2"]) -> Float[Array, " 2"]:
-        return jnp.clip(action, -1.0, 1.0)
+    def controls(self, action: AnyArray) -> AnyArray:
+        clipped: AnyArray = action.clip(-1.0, 1.0)
+        return clipped
 
     def robot_position(self, physics: PhysicsState) -> Float[Array, " 2"]:
         """Robot origin on the plane [m]."""
