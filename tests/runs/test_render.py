@@ -65,6 +65,28 @@ def test_pictures_and_films(call, run, tmp_path):
         assert (opened.n_frames, opened.size) == (6, (64, 64))
 
 
+def test_a_map_shows_the_same_episodes_from_above(call, run, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("a map needs no graphics library")
+
+    monkeypatch.setattr("tailsafe.envs.rendering.ImageRenderer", refuse)
+    code, out, _ = call("render", run, "--map", "--steps", 40, "--episodes", 2, "--json")
+    assert code == 0
+    shown = json.loads(out.splitlines()[-1])
+    assert shown["file"] == str(run / "paths.png")
+    assert [e["steps"] for e in shown["episodes"]] == [40, 40]
+    with Image.open(run / "paths.png") as opened:
+        picture = np.asarray(opened.convert("RGB")).astype(int)
+    left, right = picture[:, : picture.shape[1] // 2], picture[:, picture.shape[1] // 2 :]
+    for panel in (left, right):
+        hazards = (panel[..., 0] > 200) & (panel[..., 1] < 225) & (panel[..., 0] - panel[..., 2] > 30)
+        way = (panel[..., 2] > 140) & (panel[..., 0] < 90)
+        assert hazards.mean() > 0.01
+        assert way.any()
+    code, _, err = call("render", run, "--map", "--out", tmp_path / "x.gif")
+    assert (code, err.count("\n")) == (2, 1)
+
+
 def test_what_cannot_be_shown_is_one_line(call, run, tmp_path, monkeypatch):
     save(tmp_path, finite_description(gamble()))
     for arguments, words in [

@@ -366,7 +366,9 @@ class Srcpo:
         gram = inner_products(solved, gradients)
         values = self._values(state, settings, unit, initial_observation, for_value)
         excess = values[1:] - constraints.limit * (1 - settings.margin)
-        chosen = proposed(gram, excess, radius, settings.max_weight, self.config.violated, settings.recovery_share)
+        chosen = proposed(
+            gram, excess, radius, settings.max_weight, self.config.violated, self._recovery_share(state, settings)
+        )
         step = combined_step(solved, gram, chosen.signed(), excess, radius)
         return step.direction, values, excess, step.kl
 
@@ -503,6 +505,16 @@ class Srcpo:
         """eps_t = sqrt(2 max_kl), decaying with the number of updates."""
         decay = (1.0 + state.updates / settings.kl_decay) ** -0.6
         return jnp.sqrt(2 * settings.max_kl) * decay
+
+    def _recovery_share(self, state: LearnerState, settings: Settings) -> Float[Array, ""]:
+        """How much of the trust region a violated constraint gets (rule `joint`): from `recovery_share` towards one.
+
+        The rest of the radius, which the reward gets at right angles, stays constant for `joint_updates` updates and
+        then falls with the square of their number (the update rule multiplies it by alpha_t, which vanishes).
+        """
+        early = jnp.minimum(1.0, settings.joint_updates / jnp.maximum(state.updates, 1))
+        for_reward = jnp.sqrt(1 - settings.recovery_share**2) * early**2
+        return jnp.sqrt(1 - for_reward**2)
 
     def _features(self, state: LearnerState, settings: Settings, rows: Rows) -> Float[Array, "... i"]:
         """What networks see of an (augmented) state and a beta."""

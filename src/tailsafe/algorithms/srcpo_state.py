@@ -80,7 +80,7 @@ class Settings:
     gamma: discount; trace: lambda of TD(lambda). horizon: 1 / (1 - gamma), or the discounted length of an episode where
     that is much shorter. max_kl: bound of the trust region, decaying as 1 / (1 + updates / kl_decay)^0.6 (inf:
     constant). penalty: K. margin: the share of each limit that is kept free. uniform_share: of betas drawn uniformly.
-    max_weight, recovery_share: see `strategies.proposed`.
+    max_weight: of costs, see `strategies.proposed`. recovery_share, joint_updates: see `Srcpo._recovery_share`.
     """
 
     constraints: Constraints
@@ -97,6 +97,7 @@ class Settings:
     uniform_share: Float[Array, ""]
     max_weight: Float[Array, ""]
     recovery_share: Float[Array, ""]
+    joint_updates: Float[Array, ""]
 
 
 @jax.tree_util.register_dataclass

@@ -129,6 +129,7 @@ def paper_settings() -> Settings:
         uniform_share=jnp.asarray(0.0),
         max_weight=jnp.asarray(1e3),
         recovery_share=jnp.asarray(1.0),
+        joint_updates=jnp.asarray(1.0),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,23 +21,36 @@ def render(
     seed: Annotated[int, typer.Option(min=0, help="Of environments (never training's) and actions.")] = 0,
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Play the likeliest actions.")] = False,
     size: Annotated[int, typer.Option(min=64, max=2048, help="Width and height of a frame in pixels.")] = 480,
+    map: Annotated[
+        bool,
+        typer.Option("--map", help="Draw the ways from above instead (.png, .svg, .pdf); needs no graphics library."),
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
     """Play the policy in its navigation task (engine mujoco) and write a picture or a film; no display is needed."""
     from tailsafe.runs.policy import load_policy
-    from tailsafe.viz.video import check_film, film
 
-    target = out or (run if run.is_dir() else run.parent) / "film.gif"
+    target = out or (run if run.is_dir() else run.parent) / ("paths.png" if map else "film.gif")
     policy = load_policy(run)
-    check_film(target)
-    scenes = film(policy, target, episodes=episodes, steps=steps, seed=seed, deterministic=deterministic, size=size)
-    last = {scene.episode: scene for scene in scenes}.values()
+    if map:
+        from tailsafe.viz.paths import draw_paths
+
+        last: list[Any] = draw_paths(
+            policy, target, episodes=episodes, steps=steps, seed=seed, deterministic=deterministic
+        )
+        frames = len(last)
+    else:
+        from tailsafe.viz.video import film
+
+        scenes = film(policy, target, episodes=episodes, steps=steps, seed=seed, deterministic=deterministic, size=size)
+        last = list({scene.episode: scene for scene in scenes}.values())
+        frames = len(scenes)
     played = [{"steps": s.step, "reward": s.reward, "costs": s.costs.tolist()} for s in last]
     if json:
-        emit_json({"file": str(target), "frames": len(scenes), "episodes": played})
+        emit_json({"file": str(target), "frames": frames, "episodes": played})
         return
     for scene in last:
         names = policy.description.task.cost_names
         costs = ", ".join(f"{name} {cost:g}" for name, cost in zip(names, scene.costs, strict=True))
         console().print(f"episode {scene.episode}: {scene.step} steps, reward {scene.reward:.4g}, cost {costs}")
-    console().print(f"{'picture' if target.suffix.lower() == '.png' else 'film'}: {target}")
+    console().print(f"{'film' if target.suffix.lower() in ('.gif', '.mp4') else 'picture'}: {target}")

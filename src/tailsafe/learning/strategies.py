@@ -55,9 +55,8 @@ def proposed(
 
     violated: `paper` asks each violated constraint for its excess; `release` asks it for the most that fits into the
     trust region, and keeps satisfied constraints that could become violated there in the program. With one constraint
-    both give the same direction. `joint` asks it for its excess, but for no more than `recovery_share` of the most, and
-    climbs the reward as far as the rest of the trust region allows (the update rule lets the reward have a weight of up
-    to alpha_t max_weight here).
+    both give the same direction. `joint` asks it for `recovery_share` of the most, and climbs the reward as far as the
+    rest of the trust region allows (the update rule lets the reward have a weight of up to alpha_t max_weight here).
     """
     sign = jnp.concatenate([-jnp.ones(1, gram.dtype), jnp.ones_like(excess)])
     rows = gram * sign[:, None] * sign[None, :]
@@ -87,7 +86,7 @@ def _recover(
     reach = radius * jnp.sqrt(jnp.maximum(jnp.diagonal(gram)[1:], 0.0))
     joins = above if rule == "paper" else above | (excess + reach >= 0)
     active = joins.astype(gram.dtype)
-    most = {"paper": excess, "release": reach, "joint": jnp.minimum(excess, recovery_share * reach)}[rule]
+    most = {"paper": excess, "release": reach, "joint": recovery_share * reach}[rule]
     asked = jnp.where(above, most, excess) * active
     on = jnp.concatenate([jnp.ones(1, gram.dtype) if rule == "joint" else jnp.zeros(1, gram.dtype), -active])
     rows = gram * on[:, None] * on[None, :]

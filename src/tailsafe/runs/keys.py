@@ -34,6 +34,7 @@ SCALARS: dict[str, float] = {
     "uniform_share": 0.0,
     "max_weight": 1000.0,
     "recovery_share": 0.7,
+    "joint_updates": 50.0,
 }
 
 # What belongs to the run: type, default, meaning.
@@ -74,6 +75,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "uniform_share": (0.0, 1.0),
     "max_weight": (0.0, _INF),
     "recovery_share": (0.0, 1.0),
+    "joint_updates": (0.0, _INF),
     "damping": (0.0, _INF),
     "clip_observation": (0.0, _INF),
     "largest_cost": (0.0, _INF),

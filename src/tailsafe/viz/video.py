@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from tailsafe.envs.host import HostBatch
 from tailsafe.errors import InputError
 from tailsafe.files import check_writable, replacing
-from tailsafe.runs.episodes import SEED_OFFSET
 from tailsafe.runs.policy import LoadedPolicy
-from tailsafe.tasks import TASKS, Task
+from tailsafe.viz.walk import task_of, walk
 
 FORMATS = (".png", ".gif", ".mp4")
 # A picture shows this many moments of each episode side by side.
@@ -66,14 +62,25 @@ def film(
     A .png shows moments of each episode side by side, one row per episode, with the robot's way as dots. Episodes are
     drawn from evaluation's environments (see `SEED_OFFSET`).
     """
+    from tailsafe.envs.rendering import ImageRenderer
+
     check_film(path)
-    task = _task_of(policy)
+    task = task_of(policy)
     length = min(steps or task.episode_length, task.episode_length)
     if path.suffix.lower() == ".png":
         wanted = set(np.linspace(0, length, MOMENTS).round().astype(int).tolist())
     else:
         wanted = set(range(0, length + 1, 1 + episodes * length // MOST_FRAMES))
-    scenes = list(_play(policy, task, episodes, length, wanted, seed, deterministic, size))
+    renderer = ImageRenderer(task, size, size)
+    try:
+        # An episode that ends before the wanted moments shows its last one.
+        scenes = [
+            Scene(now.episode, now.step, renderer.draw(now.state, now.trail), now.reward, now.costs)
+            for now in walk(policy, task, episodes, length, seed, deterministic=deterministic)
+            if now.step in wanted or now.last
+        ]
+    finally:
+        renderer.close()
     with replacing(path) as partial:
         if path.suffix.lower() == ".png":
             _write_sheet(partial, scenes, episodes)
@@ -82,68 +89,6 @@ def film(
         else:
             _write_mp4(partial, scenes)
     return scenes
-
-
-def _task_of(policy: LoadedPolicy) -> Task[Any]:
-    name = policy.description.task.name
-    for task in TASKS.values():
-        if name in (task.name, task.gymnasium_id):
-            return task
-    raise InputError(f"task {name!r} cannot be shown; there are pictures of: {', '.join(TASKS)}")
-
-
-def _play(
-    policy: LoadedPolicy,
-    task: Task[Any],
-    episodes: int,
-    length: int,
-    wanted: set[int],
-    seed: int,
-    deterministic: bool,
-    size: int,
-) -> Iterator[Scene]:
-    """The wanted steps of each episode, and its last one if it ends before them."""
-    from tailsafe.envs.rendering import ImageRenderer
-
-    renderer = ImageRenderer(task, size, size)
-    batch = HostBatch(task, num_envs=1)
-    key = jax.random.fold_in(jax.random.key(seed), SEED_OFFSET)
-    gamma, costs = policy.description.gamma, len(policy.description.constraints)
-    try:
-        batch.reset(seed + SEED_OFFSET)
-        for episode in range(episodes):
-            if episode:
-                batch.renew(np.ones(1, bool))
-            paid, weight = np.zeros((1, costs)), np.ones(1)
-            reward, total = 0.0, np.zeros(costs)
-            trail = [_robot(batch.rows)]
-            yield Scene(episode, 0, renderer.draw(batch.episode, np.asarray(trail)), reward, total)
-            for step in range(1, length + 1):
-                actions = policy.choose(
-                    batch.observation.astype(np.float32),
-                    paid.astype(np.float32),
-                    weight.astype(np.float32),
-                    jax.random.fold_in(jax.random.fold_in(key, episode), step),
-                    deterministic=deterministic,
-                )
-                moved = batch.step(np.asarray(actions, np.float64), renew=False)
-                cost = np.asarray(moved.costs, np.float64)
-                reward, total = reward + float(moved.reward[0]), total + cost[0]
-                paid, weight = paid + weight[:, None] * cost, weight * gamma
-                trail.append(_robot(batch.rows))
-                ended = bool(np.asarray(moved.done)[0])
-                if step in wanted or ended:
-                    yield Scene(episode, step, renderer.draw(batch.episode, np.asarray(trail)), reward, total)
-                if ended:
-                    break
-    finally:
-        batch.close()
-        renderer.close()
-
-
-def _robot(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Where the robot of a batch of one stands (2,) [m]. rows: (time, qpos, qvel); robots' qpos begin with it."""
-    return rows[0, 1:3].copy()
 
 
 def _write_sheet(path: Path, scenes: Sequence[Scene], episodes: int) -> None:

@@ -1,0 +1,91 @@
+"""Ways of a policy through a navigation task, seen from above. Needs matplotlib and no graphics library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from tailsafe.envs.host import float64_on_host
+from tailsafe.runs.policy import LoadedPolicy
+from tailsafe.tasks import Task
+from tailsafe.viz.figures import BLUE, GREY, RED, check_target, new_figure, save
+from tailsafe.viz.walk import Moment, task_of, walk
+
+_GREEN = "#2e8b57"
+_HAZARD_RADIUS, _GOAL_RADIUS = 0.2, 0.3
+_PER_ROW = 4
+
+
+def draw_paths(
+    policy: LoadedPolicy,
+    path: Path,
+    *,
+    episodes: int = 4,
+    steps: int | None = None,
+    seed: int = 0,
+    deterministic: bool = False,
+) -> list[Moment]:
+    """One map per episode: hazards, the goals it drove to in turn, the robot's way and where it paid a cost.
+
+    Returns the last moment of each episode.
+    """
+    check_target(path)
+    task = task_of(policy)
+    length = min(steps or task.episode_length, task.episode_length)
+    columns = min(episodes, _PER_ROW)
+    rows = -(-episodes // columns)
+    figure = new_figure(3.4 * columns, 3.7 * rows)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in panels[episodes:]:
+        axes.set_axis_off()
+    ends: list[Moment] = []
+    costly: list[Any] = []
+    goals: list[Any] = []
+    for moment in walk(policy, task, episodes, length, seed, deterministic=deterministic):
+        if moment.step == 0:
+            costly, goals = [], []
+            _draw_hazards(panels[moment.episode], task, moment)
+        goal = _scenery(task, moment).get("goal")
+        if goal is not None and (not goals or not np.allclose(goals[-1], goal)):
+            goals.append(goal)
+        if moment.cost.any():
+            costly.append(moment.trail[-1])
+        if moment.last:
+            _draw_way(panels[moment.episode], moment, goals, costly)
+            ends.append(moment)
+    save(figure, path)
+    return ends
+
+
+def _scenery(task: Task[Any], moment: Moment) -> dict[str, Any]:
+    with float64_on_host():
+        state = jax.tree.map(lambda leaf: leaf[0], moment.state.task)
+        return {name: np.asarray(position)[:2] for name, position in task.scenery_positions(state).items()}
+
+
+def _draw_hazards(axes: Any, task: Task[Any], moment: Moment) -> None:
+    from matplotlib.patches import Circle
+
+    for name, position in _scenery(task, moment).items():
+        if name.startswith("hazard"):
+            axes.add_patch(Circle(position, _HAZARD_RADIUS, color=RED, alpha=0.25, linewidth=0))
+
+
+def _draw_way(axes: Any, moment: Moment, goals: list[Any], costly: list[Any]) -> None:
+    from matplotlib.patches import Circle
+
+    for goal in goals:
+        axes.add_patch(Circle(goal, _GOAL_RADIUS, facecolor="none", edgecolor=_GREEN, linewidth=1, alpha=0.5))
+    axes.plot(*moment.trail.T, color=BLUE, linewidth=1)
+    axes.plot(*moment.trail[0], marker="o", color=BLUE, markersize=6)
+    if costly:
+        axes.plot(*np.asarray(costly).T, linestyle="none", marker=".", color=RED, markersize=5)
+    largest = 1.05 * max(2.0, float(np.abs(moment.trail).max()))
+    axes.set(xlim=(-largest, largest), ylim=(-largest, largest), aspect="equal", xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set_color(GREY)
+    title = f"reward {moment.reward:.1f}, cost {', '.join(f'{cost:g}' for cost in moment.costs)}"
+    axes.set_title(title, fontsize=10)
