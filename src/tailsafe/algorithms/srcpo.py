@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -31,11 +31,18 @@ from tailsafe.learning.sampler import Sampler
 from tailsafe.learning.strategies import proposed
 from tailsafe.learning.targets import LARGEST_RATIO, td_lambda
 from tailsafe.learning.trust_region import combined_step, conjugate_gradient, fisher_product, inner_products
-from tailsafe.learning.units import Rows, as_segments, initial_by_unit, rows_of, split_by_unit, without_initial
+from tailsafe.learning.units import Rows, as_segments, initial_by_unit, joined, rows_of, split_by_unit, without_initial
 
 Metrics = dict[str, Array]
 
 _SAMPLER_OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam())
+
+
+class Taken(NamedTuple):
+    """About the actions taken: advantages of every signal, and importance ratios pi / mu."""
+
+    advantages: Float[Array, "... S"]
+    ratio: Float[Array, ...]
 
 
 class Srcpo:
@@ -168,28 +175,32 @@ class Srcpo:
         )
         batch = state.replay.batch(for_batch, self.config.batch_chunks)
         with jax.default_matmul_precision(PRECISIONS[self.config.precision]):
-            state, critic_metrics, advantages = self.update_critics(state, settings, batch, for_targets)
-            newest, advantages = jax.tree.map(lambda leaf: leaf[: self.config.policy_chunks], (batch, advantages))
-            state, policy_metrics, values = self.update_policy(state, settings, newest, advantages, for_policy)
+            state, critic_metrics, taken = self.update_critics(state, settings, batch, for_targets)
+            newest, taken = jax.tree.map(lambda leaf: leaf[: self.config.policy_chunks], (batch, taken))
+            if self.config.join_chunks:
+                newest, taken = joined(newest), jax.tree.map(lambda leaf: leaf.reshape(1, -1, *leaf.shape[2:]), taken)
+            state, policy_metrics, values = self.update_policy(state, settings, newest, taken, for_policy)
             state, sampler_metrics = self.update_sampler(state, settings, newest, values, for_sampler)
         state = eqx.tree_at(lambda state: state.updates, state, state.updates + 1)
         return state, critic_metrics | policy_metrics | sampler_metrics
 
     def update_critics(
         self, state: LearnerState, settings: Settings, batch: Chunk, key: PRNGKeyArray
-    ) -> tuple[LearnerState, Metrics, Float[Array, "R T N S"]]:
+    ) -> tuple[LearnerState, Metrics, Taken]:
         """TD(lambda) targets from the current networks, then quantile regression on them.
 
-        Also returns the advantages of the actions taken, of every signal, from the same targets.
+        Also returns what the same targets say about the actions taken.
         """
         for_targets, for_order, for_baseline = jax.random.split(key, 3)
         # Time first; chunks and environments are one axis of independent segments.
         segments = as_segments(batch)
         targets, ratio = self.targets(state, settings, segments, for_targets)
         rows = rows_of(segments)
-        advantages = self._advantages(state, settings, rows, targets, for_baseline) * ratio[..., None]
+        advantages = self._advantages(state, settings, rows, targets, for_baseline)
         steps, chunks, envs = batch.reward.shape[1], batch.reward.shape[0], batch.reward.shape[2]
-        advantages = jnp.moveaxis(advantages.reshape(steps, chunks, envs, -1), 1, 0)
+        advantages, ratio = (
+            jnp.moveaxis(leaf.reshape(steps, chunks, envs, *leaf.shape[2:]), 1, 0) for leaf in (advantages, ratio)
+        )
 
         actions = self.actions.embed(segments.raw_action)
         features = jnp.concatenate([self._features(state, settings, rows), actions], axis=-1)
@@ -210,7 +221,7 @@ class Srcpo:
             self.config.critic_minibatches,
         )
         state = eqx.tree_at(lambda state: (state.critics, state.critic_optimizer), state, (critics, optimizer))
-        return state, {"reward_critic_loss": losses[0], "cost_critic_loss": losses[1:]}, advantages
+        return state, {"reward_critic_loss": losses[0], "cost_critic_loss": losses[1:]}, Taken(advantages, ratio)
 
     def targets(
         self, state: LearnerState, settings: Settings, segments: Chunk, key: PRNGKeyArray
@@ -278,7 +289,7 @@ class Srcpo:
         state: LearnerState,
         settings: Settings,
         batch: Chunk,
-        advantages: Float[Array, "R T N S"],
+        taken: Taken,
         key: PRNGKeyArray,
     ) -> tuple[LearnerState, Metrics, Float[Array, "U C+1"]]:
         """One trust-region step per unit (a group of a chunk), averaged. Also returns J_R and J_C of every unit."""
@@ -290,7 +301,7 @@ class Srcpo:
         for_units, for_entropy = jax.random.split(key)
         keys = jax.random.split(for_units, units.reward.shape[0])
         solve = partial(self._unit_step, state, settings, parameters, unravel, radius)
-        by_unit = split_by_unit(advantages, groups=config.groups)
+        by_unit = jax.tree.map(partial(split_by_unit, groups=config.groups), taken)
         directions, values, excess, predicted = jax.vmap(solve)(units, initial, by_unit, keys)
         direction = directions.mean(0)
 
@@ -306,10 +317,10 @@ class Srcpo:
         # KL grows with the square of the step.
         cap = config.kl_cap * radius**2 / 2
         factor = jnp.where(full > cap, jnp.sqrt(cap / jnp.maximum(full, 1e-30)), 1.0)
-        taken = jnp.where(full > cap, kl(factor * direction), full) if math.isfinite(config.kl_cap) else full
+        spent = jnp.where(full > cap, kl(factor * direction), full) if math.isfinite(config.kl_cap) else full
         noise = self.actions.noise(for_entropy, old.shape[:-1])
         metrics = {
-            "kl": taken,
+            "kl": spent,
             "kl_predicted": predicted.mean(),
             "entropy": self.actions.entropy(old, noise).mean(),
             "objective": values[:, 0].mean(),
@@ -328,7 +339,7 @@ class Srcpo:
         radius: Float[Array, ""],
         unit: Chunk,
         initial_observation: Float[Array, "N O"],
-        advantages: Float[Array, "B S"],
+        taken: Taken,
         key: PRNGKeyArray,
     ) -> tuple[Array, Array, Array, Array]:
         """The step of one unit: direction (P,), values (1 + C,) before it, excess over the limits (C,), KL.  Sec. 7"""
@@ -353,7 +364,8 @@ class Srcpo:
 
         outputs, pull_back = jax.vjp(outputs_of, parameters)
         if self.config.gradient == "score":
-            centred = advantages - weights @ advantages
+            # Centred before the ratios come in: a constant times a score has mean zero only with them.
+            centred = (taken.advantages - weights @ taken.advantages) * taken.ratio[:, None]
             score = jax.grad(lambda outputs: self.actions.log_prob(outputs, unit.raw_action).sum())(outputs)
             by_state = centred.T[..., None] * score
         else:
@@ -510,10 +522,10 @@ class Srcpo:
         """How much of the trust region a violated constraint gets (rule `joint`): from `recovery_share` towards one.
 
         The rest of the radius, which the reward gets at right angles, stays constant for `joint_updates` updates and
-        then falls with the square of their number (the update rule multiplies it by alpha_t, which vanishes).
+        then falls with their number (the update rule multiplies it by alpha_t, which vanishes).
         """
         early = jnp.minimum(1.0, settings.joint_updates / jnp.maximum(state.updates, 1))
-        for_reward = jnp.sqrt(1 - settings.recovery_share**2) * early**2
+        for_reward = jnp.sqrt(1 - settings.recovery_share**2) * early
         return jnp.sqrt(1 - for_reward**2)
 
     def _features(self, state: LearnerState, settings: Settings, rows: Rows) -> Float[Array, "... i"]:

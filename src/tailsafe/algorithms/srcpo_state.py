@@ -34,6 +34,8 @@ class SrcpoConfig:
     replay_chunks: int = 100
     batch_chunks: int = 10
     policy_chunks: int = 10
+    # One direction from the policy_chunks together instead of one for each: less noise where betas are per episode.
+    join_chunks: bool = False
     # A new beta for every episode of an environment, or for every chunk of a group.
     beta_per: Literal["episode", "chunk"] = "episode"
     policy_hidden: tuple[int, ...] = (512, 512)

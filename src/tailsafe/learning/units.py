@@ -40,6 +40,17 @@ def as_segments(batch: Chunk) -> Chunk:
     return segments
 
 
+def joined(batch: Chunk) -> Chunk:
+    """(R, T, N, ...) -> (1, R T, N, ...): all chunks as one, for units that span them."""
+
+    def pool(leaf: Array) -> Array:
+        return leaf.reshape(1, -1, *leaf.shape[2:])
+
+    initial = batch.initial_observation
+    pooled: Chunk = jax.tree.map(pool, without_initial(batch))
+    return replace(pooled, initial_observation=initial.reshape(1, -1, initial.shape[-1]))
+
+
 def split_by_unit(leaf: Float[Array, "R T N ..."], groups: int) -> Float[Array, "U B ..."]:
     """Split environments into groups; a unit is one group of one chunk, its rows in the order (T, N / groups)."""
     chunks, steps, envs, *rest = leaf.shape
