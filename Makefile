@@ -1,6 +1,6 @@
 # Two commands matter: `make train` and `make test`. Each sets itself up on a machine that has Python 3.11+.
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow test-lowest lint clean
+.PHONY: help train demo test test-slow test-lowest lint clean
 
 # The first interpreter that really runs and is new enough (a pyenv shim may exist and still refuse to run).
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -19,7 +19,17 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	@touch $@
 
-train: $(READY)  ## solve the demo problem, prove how close to optimal it is, draw it
+RUN := runs/point-goal
+
+train: $(READY)  ## train point-goal under a limit on its worst quarter, evaluate the policy, draw it
+	@mkdir -p runs
+	@if [ -e $(RUN)/config.json ]; then $(BIN)/tailsafe resume $(RUN); \
+	else $(BIN)/tailsafe train point-goal --risk cvar:0.75 --limit 0.025/step --preset laptop --out $(RUN); fi
+	$(BIN)/tailsafe evaluate $(RUN) --episodes 200 --interval bootstrap
+	$(BIN)/tailsafe plot $(RUN)
+	$(BIN)/tailsafe render $(RUN) --map --episodes 4
+
+demo: $(READY)  ## solve the tabular demo problem, prove how close to optimal it is, draw it
 	@mkdir -p runs
 	$(BIN)/tailsafe tabular examples/two_roads.json --risk cvar:0.75 --limit 2 --compare --plot runs/two_roads.png
 

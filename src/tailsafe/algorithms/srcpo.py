@@ -18,14 +18,14 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from tailsafe.algorithms.srcpo_model import SrcpoModel, values_to_come
 from tailsafe.algorithms.srcpo_state import PRECISIONS, LearnerState, Settings, SrcpoConfig
 from tailsafe.learning.actions import Actions
 from tailsafe.learning.chunks import Chunk, Replay, Transition
-from tailsafe.learning.constraints import Constraints
 from tailsafe.learning.critics import ADAM, fit_critics
 from tailsafe.learning.environments import JaxEnvironments
 from tailsafe.learning.experience import Actor, as_chunk, record
-from tailsafe.learning.networks import Critics, Policy, pooled
+from tailsafe.learning.networks import Critics, Policy
 from tailsafe.learning.normalizer import Normalizer
 from tailsafe.learning.sampler import Sampler
 from tailsafe.learning.strategies import proposed
@@ -35,7 +35,9 @@ from tailsafe.learning.units import Rows, as_segments, initial_by_unit, joined, 
 
 Metrics = dict[str, Array]
 
-_SAMPLER_OPTIMIZER = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam())
+# Where the sampler follows the current policy's quantiles, Adam must forget quickly: near the ends of its range the
+# gradients in phi are tiny, and measured by the large ones of long ago they would not move it for hundreds of updates.
+_SAMPLER_MEMORY = {"pathwise": 0.999, "natural": 0.999, "explicit": 0.9}
 
 
 class Taken(NamedTuple):
@@ -45,14 +47,14 @@ class Taken(NamedTuple):
     ratio: Float[Array, ...]
 
 
-class Srcpo:
+class Srcpo(SrcpoModel):
     """The algorithm for one kind of task: sizes and actions are fixed, everything else is in the state."""
 
     def __init__(self, config: SrcpoConfig, observation_size: int, actions: Actions, num_costs: int) -> None:
-        self.config = config
-        self.observation_size = observation_size
-        self.actions = actions
-        self.num_costs = num_costs
+        super().__init__(config, observation_size, actions, num_costs)
+        self._sampler_optimizer = optax.chain(
+            optax.clip_by_global_norm(1.0), optax.scale_by_adam(b2=_SAMPLER_MEMORY[config.sampler_gradient])
+        )
 
     # --- beginning ----------------------------------------------------------------------------------------------------
 
@@ -80,7 +82,7 @@ class Srcpo:
             critics=critics,
             critic_optimizer=ADAM.init(eqx.filter(critics, eqx.is_array)),
             sampler=sampler,
-            sampler_optimizer=_SAMPLER_OPTIMIZER.init(sampler.phi),
+            sampler_optimizer=self._sampler_optimizer.init(sampler.phi),
             normalizer=Normalizer.create(self.observation_size),
             replay=Replay.create(self._empty_chunk(betas), config.replay_chunks),
             updates=jnp.int32(0),
@@ -258,17 +260,6 @@ class Srcpo:
         targets = targets.reshape(*targets.shape[:2], *signals.shape[1:])
         return jnp.transpose(targets, (3, 0, 2, 1)), ratio
 
-    def _sampled_atoms(
-        self, state: LearnerState, settings: Settings, rows: Rows, key: PRNGKeyArray
-    ) -> Float[Array, "S ... K"]:
-        """Atoms of every signal at (s, a) with a fresh from the current policy."""
-        features = self._features(state, settings, rows)
-        outputs = state.policy(features)
-        raw = self.actions.sample(outputs, self.actions.noise(key, outputs.shape[:-1]))
-        inputs = jnp.concatenate([features, self.actions.embed(raw)], axis=-1)
-        atoms = self._atoms(state, settings, inputs.reshape(-1, inputs.shape[-1]))
-        return atoms.reshape(atoms.shape[0], *inputs.shape[:-1], -1)
-
     def _advantages(
         self,
         state: LearnerState,
@@ -281,7 +272,7 @@ class Srcpo:
         constraints = settings.constraints
         budget = constraints.budget(constraints.beta(rows.delta), rows.cost_so_far, rows.discount)
         baseline = self._sampled_atoms(state, settings, rows, key)
-        advantages = _values_to_come(constraints, targets, budget) - _values_to_come(constraints, baseline, budget)
+        advantages = values_to_come(constraints, targets, budget) - values_to_come(constraints, baseline, budget)
         return jnp.moveaxis(advantages, 0, -1)
 
     def update_policy(
@@ -356,7 +347,7 @@ class Srcpo:
             inputs = jnp.concatenate(
                 [jnp.broadcast_to(features, (*actions.shape[:2], features.shape[-1])), actions], -1
             )
-            return _values_to_come(constraints, self._atoms(state, settings, inputs), budget)
+            return values_to_come(constraints, self._atoms(state, settings, inputs), budget)
 
         def outputs_of(parameters: Float[Array, " P"]) -> Float[Array, "B D"]:
             policy: Policy = unravel(parameters)
@@ -383,78 +374,6 @@ class Srcpo:
         )
         step = combined_step(solved, gram, chosen.signed(), excess, radius)
         return step.direction, values, excess, step.kl
-
-    def _values(
-        self,
-        state: LearnerState,
-        settings: Settings,
-        unit: Chunk,
-        initial_observation: Float[Array, "N O"],
-        key: PRNGKeyArray,
-    ) -> Float[Array, " 1+C"]:
-        """(J_R, J_C1, ...) of the current policy at the unit's betas, by the configured estimator."""
-        constraints = settings.constraints
-        if self.config.estimator == "episodes":
-            beta = constraints.beta(unit.delta)
-            total = jnp.moveaxis(unit.cost_so_far + unit.discount[:, None] * unit.costs, -1, 0)
-            risks = constraints.g(total[..., None], beta)[..., 0] + constraints.conjugate_integral(beta)
-            ended = unit.done.astype(total.dtype)
-            sampled = (risks * ended).sum(-1) / jnp.maximum(ended.sum(), 1.0)
-            estimated = self._critic_values(state, settings, unit, initial_observation, "shifted", key)
-            return jnp.where(ended.sum() > 0, estimated.at[1:].set(sampled), estimated)
-        return self._critic_values(state, settings, unit, initial_observation, self.config.estimator, key)
-
-    def _critic_values(
-        self,
-        state: LearnerState,
-        settings: Settings,
-        unit: Chunk,
-        initial_observation: Float[Array, "N O"],
-        estimator: str,
-        key: PRNGKeyArray,
-    ) -> Float[Array, " 1+C"]:
-        rows = rows_of(unit)
-        if estimator == "initial":
-            rows = self._initial_rows(initial_observation, rows.delta[: initial_observation.shape[0]])
-        shifted = estimator != "visited"
-        values = self._values_at(state, settings, rows, shifted=shifted, key=key)
-        # E[g(D_t + b_t Z(s_t))] is the same for every t. Early states say most about the current policy: late ones
-        # carry costs that older policies ran up.
-        weights = rows.discount if shifted else jnp.ones_like(rows.discount)
-        return values @ (weights / weights.sum())
-
-    def _values_at(
-        self,
-        state: LearnerState,
-        settings: Settings,
-        rows: Rows,
-        *,
-        shifted: bool,
-        key: PRNGKeyArray,
-        explicit: bool = False,
-    ) -> Float[Array, "1+C B"]:
-        """E[Z_R] and E[g_beta(D + b Z_i)] + I_i per state, or with D = 0 and b = 1 for every state if not `shifted`.
-
-        Differentiable in the rows' increments, but not through the policy's choice of action; `explicit`: through
-        g_beta and I alone, not through the critics' input either.
-        """
-        constraints = settings.constraints
-        features = self._features(state, settings, rows)
-        if explicit:
-            features = jax.lax.stop_gradient(features)
-        beta = constraints.beta(rows.delta)
-        outputs = jax.lax.stop_gradient(state.policy(features))
-        noise = self.actions.noise(key, outputs.shape[:-1])
-
-        def of(actions: Float[Array, "B A"]) -> Float[Array, "1+C B"]:
-            atoms = self._atoms(state, settings, jnp.concatenate([features, actions], axis=-1))
-            costs = atoms[1:]
-            if shifted:
-                costs = jnp.moveaxis(rows.cost_so_far, -1, 0)[..., None] + rows.discount[:, None] * costs
-            return jnp.concatenate([atoms[:1].mean(-1), constraints.g(costs, beta).mean(-1)])
-
-        values = self.actions.expectation(outputs, noise, of)
-        return values.at[1:].add(constraints.conjugate_integral(beta))
 
     def update_sampler(
         self,
@@ -501,7 +420,7 @@ class Srcpo:
                 return -score(values).mean()
 
             loss, gradient = jax.value_and_grad(loss_of)(state.sampler.phi)
-        updates, optimizer = _SAMPLER_OPTIMIZER.update(gradient, state.sampler_optimizer)
+        updates, optimizer = self._sampler_optimizer.update(gradient, state.sampler_optimizer)
         phi = jnp.clip(state.sampler.phi - settings.sampler_rate * updates, -6.0, 6.0)
         state = eqx.tree_at(lambda state: (state.sampler.phi, state.sampler_optimizer), state, (phi, optimizer))
         metrics = {
@@ -527,48 +446,3 @@ class Srcpo:
         early = jnp.minimum(1.0, settings.joint_updates / jnp.maximum(state.updates, 1))
         for_reward = jnp.sqrt(1 - settings.recovery_share**2) * early
         return jnp.sqrt(1 - for_reward**2)
-
-    def _features(self, state: LearnerState, settings: Settings, rows: Rows) -> Float[Array, "... i"]:
-        """What networks see of an (augmented) state and a beta."""
-        parts = [state.normalizer(rows.observation, self.config.clip_observation)]
-        if not self.config.normalize:
-            parts = [rows.observation]
-        if self.config.augmented:
-            limit = settings.constraints.limit
-            scale = jnp.where(limit > 0, limit, settings.constraints.largest_return)
-            parts += [jnp.minimum(rows.cost_so_far / scale, 10.0), rows.discount[..., None]]
-        return jnp.concatenate([*parts, rows.delta], axis=-1)
-
-    def _atoms(self, state: LearnerState, settings: Settings, inputs: Float[Array, "... B i"]) -> Float[Array, "S B K"]:
-        return pooled(state.critics(inputs, settings.constraints.largest_return))
-
-    def _initial_rows(self, observation: Float[Array, "B O"], delta: Float[Array, "B n"]) -> Rows:
-        count = observation.shape[0]
-        return Rows(observation, delta, jnp.zeros((count, self.num_costs)), jnp.ones(count))
-
-    def _empty_chunk(self, betas: int) -> Chunk:
-        steps, envs = self.config.chunk_steps, self.config.num_envs
-        rows = jnp.zeros((steps, envs))
-        observation = jnp.zeros((steps, envs, self.observation_size))
-        costs = jnp.zeros((steps, envs, self.num_costs))
-        return Chunk(
-            observation=observation,
-            raw_action=jnp.zeros((steps, envs, self.actions.size)),
-            log_prob=rows,
-            reward=rows,
-            costs=costs,
-            terminated=rows > 0,
-            truncated=rows > 0,
-            next_observation=observation,
-            cost_so_far=costs,
-            discount=rows,
-            delta=jnp.zeros((steps, envs, betas)),
-            initial_observation=observation[0],
-        )
-
-
-def _values_to_come(
-    constraints: Constraints, atoms: Float[Array, "S ... K"], budget: Float[Array, "C ... M-1"]
-) -> Float[Array, "S ..."]:
-    """E[Z_R] and E[g_budget(Z_i)]: what an action can still change of J_R and J_Ci, divided by b."""
-    return jnp.concatenate([atoms[:1].mean(-1), constraints.g(atoms[1:], budget).mean(-1)])

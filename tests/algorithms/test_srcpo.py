@@ -1,0 +1,126 @@
+"""Pieces of the update that can be checked without training."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from tailsafe.algorithms.srcpo import Srcpo, Taken
+from tailsafe.algorithms.srcpo_state import SrcpoConfig
+from tailsafe.bench.update import paper_settings
+from tailsafe.learning.actions import DiscreteActions
+from tailsafe.learning.chunks import Chunk
+from tailsafe.learning.units import joined, rows_of, split_by_unit, without_initial
+
+STATES, ACTIONS = 5, 3
+
+
+def make(**changes):
+    config = SrcpoConfig(
+        **{
+            "num_envs": ACTIONS,
+            "chunk_steps": STATES,
+            "policy_hidden": (8,),
+            "critic_hidden": (8,),
+            "replay_chunks": 1,
+            "batch_chunks": 1,
+            "policy_chunks": 1,
+            "initialization": "lecun",
+            **changes,
+        }
+    )
+    algorithm = Srcpo(config, STATES, DiscreteActions(ACTIONS), 1)
+    settings = paper_settings()
+    return algorithm, settings, algorithm.init(jax.random.key(0), settings)
+
+
+def every_action_in_every_state():
+    """One environment per action, one step per state: what a uniform behaviour policy collects on average."""
+    steps = (STATES, ACTIONS)
+    observation = jnp.broadcast_to(jnp.eye(STATES)[:, None], (*steps, STATES))
+    return Chunk(
+        observation=observation,
+        raw_action=jnp.broadcast_to(jnp.eye(ACTIONS)[None], (*steps, ACTIONS)),
+        log_prob=jnp.full(steps, -jnp.log(ACTIONS)),
+        reward=jnp.zeros(steps),
+        costs=jnp.zeros((*steps, 1)),
+        terminated=jnp.zeros(steps, bool),
+        truncated=jnp.zeros(steps, bool),
+        next_observation=observation,
+        cost_so_far=jnp.zeros((*steps, 1)),
+        discount=jnp.ones(steps),
+        delta=jnp.full((*steps, 1), 0.5),
+        initial_observation=observation[0],
+    )
+
+
+def test_scores_of_another_policys_actions_ignore_a_constant_in_the_advantages():
+    """E_mu[pi/mu c grad log pi] = 0, so a critic that is wrong by a constant must not move the policy."""
+    algorithm, settings, state = make(gradient="score", normalize=False)
+    chunk = every_action_in_every_state()
+    parameters, unravel = ravel_pytree(state.policy)
+    # A policy far from uniform.
+    parameters = 20 * parameters
+    unit = jax.tree.map(lambda leaf: split_by_unit(leaf[None], groups=1)[0], without_initial(chunk))
+    policy = unravel(parameters)
+    outputs = policy(algorithm._features(state, settings, rows_of(unit)))
+    ratio = jnp.exp(algorithm.actions.log_prob(outputs, unit.raw_action) - unit.log_prob)
+    assert float(jnp.abs(ratio - 1).max()) > 0.3
+    advantages = jax.random.normal(jax.random.key(1), (STATES * ACTIONS, 2))
+
+    def direction(shift):
+        taken = Taken(advantages + shift, ratio)
+        return algorithm._unit_step(
+            state,
+            settings,
+            parameters,
+            unravel,
+            jnp.asarray(0.1),
+            unit,
+            chunk.initial_observation,
+            taken,
+            jax.random.key(2),
+        )[0]
+
+    plain = direction(0.0)
+    assert float(jnp.abs(plain).max()) > 1e-3
+    np.testing.assert_allclose(direction(7.0), plain, atol=2e-4 * float(jnp.abs(plain).max()))
+
+
+def test_joined_chunks_keep_every_row():
+    batch = Chunk(**{name: jnp.arange(2 * 3 * 4.0).reshape(2, 3, 4) for name in Chunk.__dataclass_fields__})
+    first = jnp.arange(2 * 4 * 5.0).reshape(2, 4, 5)
+    whole = joined(Chunk(**{**batch.__dict__, "initial_observation": first}))
+    assert whole.reward.shape == (1, 6, 4)
+    np.testing.assert_array_equal(whole.reward[0, 3:], batch.reward[1])
+    np.testing.assert_array_equal(whole.initial_observation, first.reshape(1, 8, 5))
+
+
+def test_the_rewards_part_of_a_recovery_vanishes():
+    algorithm, settings, state = make(violated="joint")
+    settings = replace(settings, recovery_share=jnp.asarray(0.6), joint_updates=jnp.asarray(10.0))
+    shares = [
+        float(algorithm._recovery_share(replace(state, updates=jnp.int32(n)), settings)) for n in (0, 1, 10, 20, 1000)
+    ]
+    assert shares[:3] == pytest.approx([0.6, 0.6, 0.6])
+    # Half of 0.8 at right angles, then a hundredth of it.
+    assert shares[3:] == pytest.approx([np.sqrt(1 - 0.4**2), np.sqrt(1 - 0.008**2)])
+
+
+def test_a_sampler_that_follows_quantiles_returns_from_the_end_of_its_range():
+    """Gradients near the ends are a hundred times smaller than those that drove it there."""
+    moved = {}
+    for rule in ("explicit", "pathwise"):
+        algorithm, _, state = make(sampler_gradient=rule)
+        phi, memory = state.sampler.phi, state.sampler_optimizer
+        for gradient in [-0.5] * 100 + [0.005] * 150:
+            step, memory = algorithm._sampler_optimizer.update(jnp.full_like(phi, gradient), memory)
+            phi = phi - 0.1 * step
+            if gradient < 0:
+                top = phi
+        moved[rule] = float((top - phi)[0])
+    assert moved["explicit"] > 2
+    assert abs(moved["pathwise"]) < 1.5

@@ -1,0 +1,54 @@
+"""The deep learner held against linear programs: finite problems whose optimum is known, preset `laptop`.
+
+The learned policy is walked through the augmented state space with its own probabilities, so that its reward and risks
+are exact. On two_roads a limit on the mean, or on the expected state-wise risk, gives policies that break this one.
+"""
+
+import pytest
+
+import tailsafe as ts
+from tests.runs.tiny import TWO_ROADS
+from tests.tabular.problems import gamble, random_problem
+from tests.tabular.test_convergence import draw
+
+# Share of the optimum that may be missing.
+GAP = 0.03
+
+
+def drawn(number):
+    problem, measure, limits, cells = draw(number)
+    return problem, measure, limits, cells
+
+
+PROBLEMS = {
+    "two roads": lambda: (ts.FiniteCMDP.load(TWO_ROADS), ts.CVaR(0.75), [2.0], 2),
+    "rare large costs": lambda: (gamble(), ts.CVaR(0.75), [2.0], 2),
+    "five steps": lambda: (random_problem(1, horizon=5), ts.CVaR(0.75), [1.4333], 2),
+    "two constraints, CVaR": lambda: drawn(13),
+    "two constraints, Wang": lambda: drawn(16),
+    "three cells, Pow": lambda: drawn(27),
+    "three cells, Wang": lambda: drawn(10),
+}
+
+
+def learned(folder, name, **settings):
+    """The exact evaluation of a policy trained on a problem."""
+    problem, measure, limits, cells = PROBLEMS[name]()
+    names = [f"cost{i}" for i in range(len(limits))] if len(limits) > 1 else ["cost"]
+    config = ts.TrainConfig(
+        "finite",
+        constraints=[ts.Constraint(n, measure, limit, "discounted") for n, limit in zip(names, limits, strict=True)],
+        preset="laptop",
+        out=folder / "run",
+        settings={"problem": problem, "cells": cells, **settings},
+    )
+    return ts.train(config, progress=False).evaluate().exact
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_srcpo_reaches_the_optimum_and_keeps_the_limits(tmp_path, name):
+    found = learned(tmp_path, name)
+    print(f"{name}: reward {found.reward:.4f} of {found.optimum:.4f}, risks {found.risks}, limits {found.limits}")
+    assert found.feasible
+    assert found.gap <= GAP * found.optimum
