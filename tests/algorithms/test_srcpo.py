@@ -14,6 +14,7 @@ from tailsafe.bench.update import paper_settings
 from tailsafe.learning.actions import DiscreteActions
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.units import joined, rows_of, split_by_unit, without_initial
+from tailsafe.risk import CVaR
 
 STATES, ACTIONS = 5, 3
 
@@ -124,3 +125,25 @@ def test_a_sampler_that_follows_quantiles_returns_from_the_end_of_its_range():
         moved[rule] = float((top - phi)[0])
     assert moved["explicit"] > 2
     assert abs(moved["pathwise"]) < 1.5
+
+
+def test_calibration_moves_the_estimate_towards_finished_episodes():
+    algorithm, settings, state = make()
+    chunk = every_action_in_every_state()
+    costs = np.arange(STATES * ACTIONS, dtype=float).reshape(STATES, ACTIONS)
+    ended = costs % 4 == 1
+    chunk = replace(
+        chunk,
+        costs=jnp.asarray(costs)[..., None],
+        truncated=jnp.asarray(ended),
+        cost_so_far=jnp.full((*costs.shape, 1), 0.5),
+    )
+    units = jax.tree.map(lambda leaf: split_by_unit(leaf[None], groups=1), without_initial(chunk))
+    beta = np.asarray(settings.constraints.beta(chunk.delta[:1, 0]))[0, 0]
+    expected = CVaR(0.75).discretize(2).sub_risk(0.5 + costs[ended], beta)
+    values = jnp.asarray([[0.0, 3.0]])
+    for rate in (0.0, 0.1, 1.0):
+        moved = algorithm._calibrated(state, replace(settings, calibration=jnp.asarray(rate)), units, values)
+        assert float(moved[0]) == pytest.approx(rate * (expected - 3.0), rel=1e-5)
+    nothing = jax.tree.map(jnp.zeros_like, units)
+    assert not np.any(algorithm._calibrated(state, replace(settings, calibration=jnp.asarray(1.0)), nothing, values))

@@ -85,6 +85,7 @@ class Srcpo(SrcpoModel):
             sampler_optimizer=self._sampler_optimizer.init(sampler.phi),
             normalizer=Normalizer.create(self.observation_size),
             replay=Replay.create(self._empty_chunk(betas), config.replay_chunks),
+            bias=jnp.zeros(self.num_costs),
             updates=jnp.int32(0),
         )
 
@@ -295,6 +296,7 @@ class Srcpo(SrcpoModel):
         by_unit = jax.tree.map(partial(split_by_unit, groups=config.groups), taken)
         directions, values, excess, predicted = jax.vmap(solve)(units, initial, by_unit, keys)
         direction = directions.mean(0)
+        bias = self._calibrated(state, settings, units, values)
 
         rows = rows_of(units)
         features = self._features(state, settings, rows)
@@ -316,10 +318,11 @@ class Srcpo(SrcpoModel):
             "entropy": self.actions.entropy(old, noise).mean(),
             "objective": values[:, 0].mean(),
             "sub_risk": values[:, 1:].mean(0),
+            "bias": bias,
             "violated": (excess > 0).any(-1).mean(),
         }
-        state = eqx.tree_at(lambda state: state.policy, state, unravel(parameters + factor * direction))
-        return state, metrics, values
+        moved = unravel(parameters + factor * direction)
+        return eqx.tree_at(lambda state: (state.policy, state.bias), state, (moved, bias)), metrics, values
 
     def _unit_step(
         self,
@@ -367,13 +370,26 @@ class Srcpo(SrcpoModel):
         product = fisher_product(outputs_of, parameters, self.actions, weights, self.config.damping)
         solved, gradients = conjugate_gradient(product, gradients, self.config.conjugate_gradient_iterations)
         gram = inner_products(solved, gradients)
-        values = self._values(state, settings, unit, initial_observation, for_value)
+        values = self._values(state, settings, unit, initial_observation, for_value).at[1:].add(state.bias)
         excess = values[1:] - constraints.limit * (1 - settings.margin)
         chosen = proposed(
             gram, excess, radius, settings.max_weight, self.config.violated, self._recovery_share(state, settings)
         )
         step = combined_step(solved, gram, chosen.signed(), excess, radius)
         return step.direction, values, excess, step.kl
+
+    def _calibrated(
+        self, state: LearnerState, settings: Settings, units: Chunk, values: Float[Array, "U C+1"]
+    ) -> Float[Array, " C"]:
+        """The bias after another look at the episodes that finished in these units.
+
+        Critics of a few updates are precise, but wrong by some amount that changes slowly; finished episodes are right
+        on average, but few. So the mean difference between the two is followed slowly and added to the critics' J_C.
+        """
+        risks, ended = jax.vmap(partial(self._finished, settings))(units)
+        found = (risks * ended[:, None]).sum(0) / jnp.maximum(ended.sum(), 1.0)
+        error = found - values[:, 1:].mean(0)
+        return state.bias + settings.calibration * jnp.where(ended.sum() > 0, error, 0.0)
 
     def update_sampler(
         self,

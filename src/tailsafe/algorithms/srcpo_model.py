@@ -81,16 +81,20 @@ class SrcpoModel:
         key: PRNGKeyArray,
     ) -> Float[Array, " 1+C"]:
         """(J_R, J_C1, ...) of the current policy at the unit's betas, by the configured estimator."""
-        constraints = settings.constraints
         if self.config.estimator == "episodes":
-            beta = constraints.beta(unit.delta)
-            total = jnp.moveaxis(unit.cost_so_far + unit.discount[:, None] * unit.costs, -1, 0)
-            risks = constraints.g(total[..., None], beta)[..., 0] + constraints.conjugate_integral(beta)
-            ended = unit.done.astype(total.dtype)
-            sampled = (risks * ended).sum(-1) / jnp.maximum(ended.sum(), 1.0)
+            sampled, ended = self._finished(settings, unit)
             estimated = self._critic_values(state, settings, unit, initial_observation, "shifted", key)
-            return jnp.where(ended.sum() > 0, estimated.at[1:].set(sampled), estimated)
+            return jnp.where(ended > 0, estimated.at[1:].set(sampled), estimated)
         return self._critic_values(state, settings, unit, initial_observation, self.config.estimator, key)
+
+    def _finished(self, settings: Settings, unit: Chunk) -> tuple[Float[Array, " C"], Float[Array, ""]]:
+        """Mean E[g_beta(D)] + I of the episodes that ended in a unit (zero without any), and their number."""
+        constraints = settings.constraints
+        beta = constraints.beta(unit.delta)
+        total = jnp.moveaxis(unit.cost_so_far + unit.discount[:, None] * unit.costs, -1, 0)
+        risks = constraints.g(total[..., None], beta)[..., 0] + constraints.conjugate_integral(beta)
+        ended = unit.done.astype(total.dtype)
+        return (risks * ended).sum(-1) / jnp.maximum(ended.sum(), 1.0), ended.sum()
 
     def _critic_values(
         self,

@@ -83,6 +83,7 @@ class Settings:
     that is much shorter. max_kl: bound of the trust region, decaying as 1 / (1 + updates / kl_decay)^0.6 (inf:
     constant). penalty: K. margin: the share of each limit that is kept free. uniform_share: of betas drawn uniformly.
     max_weight: of costs, see `strategies.proposed`. recovery_share, joint_updates: see `Srcpo._recovery_share`.
+    calibration: how fast the critics' estimate of J_C is corrected by finished episodes, per update (0: never).
     """
 
     constraints: Constraints
@@ -100,6 +101,7 @@ class Settings:
     max_weight: Float[Array, ""]
     recovery_share: Float[Array, ""]
     joint_updates: Float[Array, ""]
+    calibration: Float[Array, ""]
 
 
 @jax.tree_util.register_dataclass
@@ -114,4 +116,6 @@ class LearnerState:
     sampler_optimizer: Any
     normalizer: Normalizer
     replay: Replay
+    # What the critics' J_C lack compared with finished episodes (C,).
+    bias: Float[Array, " C"]
     updates: Int[Array, ""]

@@ -130,6 +130,7 @@ def paper_settings() -> Settings:
         max_weight=jnp.asarray(1e3),
         recovery_share=jnp.asarray(1.0),
         joint_updates=jnp.asarray(1.0),
+        calibration=jnp.asarray(0.0),
     )
 
 

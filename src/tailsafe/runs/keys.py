@@ -35,6 +35,7 @@ SCALARS: dict[str, float] = {
     "max_weight": 1000.0,
     "recovery_share": 0.7,
     "joint_updates": 50.0,
+    "calibration": 0.0,
 }
 
 # What belongs to the run: type, default, meaning.
@@ -76,6 +77,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_weight": (0.0, _INF),
     "recovery_share": (0.0, 1.0),
     "joint_updates": (0.0, _INF),
+    "calibration": (0.0, 1.0),
     "damping": (0.0, _INF),
     "clip_observation": (0.0, _INF),
     "largest_cost": (0.0, _INF),
