@@ -28,9 +28,9 @@ from tailsafe.learning.experience import Actor, as_chunk, record
 from tailsafe.learning.networks import Critics, Policy
 from tailsafe.learning.normalizer import Normalizer
 from tailsafe.learning.sampler import Sampler
-from tailsafe.learning.strategies import proposed
+from tailsafe.learning.strategies import joint_step, proposed
 from tailsafe.learning.targets import LARGEST_RATIO, td_lambda
-from tailsafe.learning.trust_region import combined_step, conjugate_gradient, fisher_product, inner_products
+from tailsafe.learning.trust_region import combined_step, conjugate_gradient, fisher_product, inner_products, step_of
 from tailsafe.learning.units import Rows, as_segments, initial_by_unit, joined, rows_of, split_by_unit, without_initial
 
 Metrics = dict[str, Array]
@@ -372,10 +372,11 @@ class Srcpo(SrcpoModel):
         gram = inner_products(solved, gradients)
         values = self._values(state, settings, unit, initial_observation, for_value).at[1:].add(state.bias)
         excess = values[1:] - constraints.limit * (1 - settings.margin)
-        chosen = proposed(
-            gram, excess, radius, settings.max_weight, self.config.violated, self._recovery_share(state, settings)
-        )
-        step = combined_step(solved, gram, chosen.signed(), excess, radius)
+        if self.config.violated == "joint":
+            step = step_of(solved, gram, joint_step(gram, excess, radius, self._recovery_share(state, settings)))
+        else:
+            chosen = proposed(gram, excess, radius, settings.max_weight, self.config.violated)
+            step = combined_step(solved, gram, chosen.signed(), excess, radius)
         return step.direction, values, excess, step.kl
 
     def _calibrated(

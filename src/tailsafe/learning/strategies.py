@@ -10,7 +10,6 @@ with the factors alpha_t (here: the trust-region radius eps_t) of the update rul
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -41,8 +40,7 @@ def proposed(
     excess: Float[Array, " N"],
     radius: Float[Array, ""],
     max_weight: Float[Array, ""] | float,
-    violated: ViolatedRule = "paper",
-    recovery_share: Float[Array, ""] | float = 1.0,
+    violated: Literal["paper", "release"] = "paper",
 ) -> Weights:
     """The paper's strategy: one QP whether the constraints are satisfied or violated.
 
@@ -55,77 +53,76 @@ def proposed(
 
     violated: `paper` asks each violated constraint for its excess; `release` asks it for the most that fits into the
     trust region, and keeps satisfied constraints that could become violated there in the program. With one constraint
-    both give the same direction. `joint` asks it for `recovery_share` of the most, and climbs the reward as far as the
-    rest of the trust region allows (the update rule lets the reward have a weight of up to alpha_t max_weight here).
+    both give the same direction.
     """
-    sign = jnp.concatenate([-jnp.ones(1, gram.dtype), jnp.ones_like(excess)])
-    rows = gram * sign[:, None] * sign[None, :]
-
-    gain = radius * jnp.sqrt(jnp.maximum(gram[0, 0], 0.0))
-    multipliers = nonnegative_qp(rows, jnp.concatenate([gain[None], excess]))
+    above = excess > 0
+    multipliers, _ = _smallest_step(gram, excess, radius * _length(gram[0, 0]))
     nu = jnp.where(multipliers[0] > 0, multipliers[0], 1.0)  # zero only if the reward has no gradient at all
     satisfied_costs = jnp.minimum(multipliers[1:] / nu, radius * max_weight)
 
-    any_violated = jnp.any(excess > 0)
-    reward, recovering = _recover(gram, excess, radius, max_weight, violated, recovery_share)
-    return Weights(
-        jnp.where(any_violated, reward, 1.0).astype(gram.dtype), jnp.where(any_violated, recovering, satisfied_costs)
-    )
+    reach = radius * _length(jnp.diagonal(gram)[1:])
+    joins = above if violated == "paper" else above | (excess + reach >= 0)
+    active = joins.astype(gram.dtype)
+    asked = excess if violated == "paper" else jnp.where(above, reach, excess)
+    recovery = nonnegative_qp(gram[1:, 1:] * active[:, None] * active[None, :], jnp.where(joins, asked, 0.0))
+    total = recovery.sum()
+    # No gradient can reduce the violation: spread the weight evenly (the step is then zero anyway).
+    even = above.astype(gram.dtype) / jnp.maximum(above.sum(), 1)
+    violated_costs = jnp.where(total > 0, recovery / jnp.where(total > 0, total, 1.0), even)
+
+    any_violated = jnp.any(above)
+    reward = jnp.where(any_violated, 0.0, 1.0).astype(gram.dtype)
+    return Weights(reward, jnp.where(any_violated, violated_costs, satisfied_costs))
 
 
-def _recover(
+def joint_step(
     gram: Float[Array, "1+N 1+N"],
     excess: Float[Array, " N"],
     radius: Float[Array, ""],
-    max_weight: Float[Array, ""] | float,
-    rule: ViolatedRule,
     recovery_share: Float[Array, ""] | float,
-) -> tuple[Float[Array, ""], Float[Array, " N"]]:
-    """Weights of reward and costs, the latter of sum one, where a constraint is violated."""
+) -> Float[Array, " 1+N"]:
+    """The best step for the reward in the trust region, in both cases.
+
+    Satisfied constraints are kept, to first order. Violated ones are asked for `recovery_share` of the most that fits
+    into the trust region, and what is left of it goes to the reward (the update rule allows the reward a weight in the
+    violated case too). Unlike the direction of `proposed` this is a step: where the gradients are parallel, it ends
+    where the constraint does. If what is asked of several violated constraints does not fit, it is cut to the radius.
+
+    Returns:
+      coefficients of (F^+ grad J_R, F^+ grad J_C1, ...).
+    """
     above = excess > 0
-    reach = radius * jnp.sqrt(jnp.maximum(jnp.diagonal(gram)[1:], 0.0))
-    joins = above if rule == "paper" else above | (excess + reach >= 0)
-    active = joins.astype(gram.dtype)
-    most = {"paper": excess, "release": reach, "joint": recovery_share * reach}[rule]
-    asked = jnp.where(above, most, excess) * active
-    on = jnp.concatenate([jnp.ones(1, gram.dtype) if rule == "joint" else jnp.zeros(1, gram.dtype), -active])
-    rows = gram * on[:, None] * on[None, :]
-    program = partial(_smallest_step, rows, asked)
-    # The smallest step that recovers, and the largest gain of reward on top of it that still fits.
-    gain = (
-        _largest_fitting(program, radius, radius * jnp.sqrt(jnp.maximum(gram[0, 0], 0.0))) if rule == "joint" else 0.0
-    )
-    multipliers, _ = program(gain)
-    # Spread evenly where no gradient can reduce the violation (the step is then zero anyway), and where the step for
-    # the reward reduces the costs as asked without their help: the rule wants their weights to be at least
-    # 1 / (eps_t max_weight) of the reward's.
-    even = above.astype(gram.dtype) / jnp.maximum(above.sum(), 1)
-    reward, costs = multipliers[0], multipliers[1:]
-    costs = costs + even * jnp.maximum(reward / (radius * max_weight) - costs.sum(), 0.0)
-    total = costs.sum()
-    safe = jnp.where(total > 0, total, 1.0)
-    return reward / safe, jnp.where(total > 0, costs / safe, even)
-
-
-def _smallest_step(
-    rows: Float[Array, "1+N 1+N"], asked: Float[Array, " N"], gain: Float[Array, ""] | float
-) -> tuple[Float[Array, " 1+N"], Float[Array, ""]]:
-    """Multipliers of the shortest step that gains `gain` and reduces costs as `asked`, and its squared length."""
-    multipliers = nonnegative_qp(rows, jnp.concatenate([jnp.full(1, gain, rows.dtype), asked]))
-    return multipliers, multipliers @ rows @ multipliers
-
-
-def _largest_fitting(program: Any, radius: Float[Array, ""], most: Float[Array, ""]) -> Float[Array, ""]:
-    """The largest gain up to `most` whose step stays within the radius, by bisection; zero if none does."""
+    reach = radius * _length(jnp.diagonal(gram)[1:])
+    active = (above | (excess + reach >= 0)).astype(gram.dtype)
+    asked = jnp.where(above, recovery_share * reach, excess) * active
+    on = jnp.concatenate([jnp.ones(1, gram.dtype), active])
+    within = gram * on[:, None] * on[None, :]
 
     def halve(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
         middle = (low + high) / 2
-        fits = program(middle)[1] <= radius**2
+        fits = _smallest_step(within, asked, middle)[1] <= radius**2
         return jnp.where(fits, middle, low), jnp.where(fits, high, middle)
 
-    fitting: Array = jax.lax.fori_loop(0, _BISECTIONS, halve, (jnp.zeros_like(most), most))[0]
-    return fitting
+    most = radius * _length(gram[0, 0])
+    gain, _ = jax.lax.fori_loop(0, _BISECTIONS, halve, (jnp.zeros_like(most), most))
+    multipliers, squared = _smallest_step(within, asked, gain)
+    cut = jnp.minimum(1.0, radius / jnp.sqrt(jnp.maximum(squared, 1e-30)))
+    return Weights(cut * multipliers[0], cut * multipliers[1:]).signed()
+
+
+def _smallest_step(
+    gram: Float[Array, "1+N 1+N"], asked: Float[Array, " N"], gain: Float[Array, ""]
+) -> tuple[Float[Array, " 1+N"], Float[Array, ""]]:
+    """Multipliers of the shortest step that gains `gain` and reduces costs as `asked`, and its squared length."""
+    sign = jnp.concatenate([-jnp.ones(1, gram.dtype), jnp.ones_like(asked)])
+    rows = gram * sign[:, None] * sign[None, :]
+    multipliers = nonnegative_qp(rows, jnp.concatenate([gain[None], asked]))
+    return multipliers, multipliers @ rows @ multipliers
+
+
+def _length(squared: Float[Array, ...]) -> Float[Array, ...]:
+    return jnp.sqrt(jnp.maximum(squared, 0.0))
 
 
 def step_size(

@@ -102,8 +102,12 @@ def combined_step(
     along_reward = share * radius / jnp.where(climbing > 0, climbing, 1.0)
     length = jnp.sqrt(jnp.where(cancelled, 1.0, squared))
     factors = jnp.where(cancelled, jnp.zeros_like(coefficients).at[0].set(along_reward), coefficients * radius / length)
-    direction, kl = factors @ solved, 0.5 * jnp.maximum(factors @ gram @ factors, 0.0)
-    # A dual program that failed in single precision moves nothing.
+    return step_of(solved, gram, factors)
+
+
+def step_of(solved: Float[Array, "1+N P"], gram: Float[Array, "1+N 1+N"], coefficients: Float[Array, " 1+N"]) -> Step:
+    """The step sum_j coefficients[j] solved[j]. A dual program that failed in single precision moves nothing."""
+    direction, kl = coefficients @ solved, 0.5 * jnp.maximum(coefficients @ gram @ coefficients, 0.0)
     sound = jnp.isfinite(direction).all() & jnp.isfinite(kl)
     return Step(jnp.where(sound, direction, 0.0), jnp.where(sound, kl, 0.0))
 
