@@ -15,6 +15,7 @@ import pytest
 
 import tailsafe as ts
 from tailsafe.cli import main
+from tailsafe.errors import InputError
 from tailsafe.runs import training
 from tailsafe.runs.checkpoints import Checkpoints, latest_common
 from tailsafe.runs.training import resume
@@ -227,3 +228,14 @@ def test_kill_9_leaves_a_run_that_goes_on_as_if_nothing_had_happened(straight, t
     assert resume(folder, progress=False).steps == UPDATES * PER_UPDATE
     assert_same_arrays(last_arrays(folder), last_arrays(straight))
     assert rows_without_times(folder) == rows_without_times(straight)
+
+
+def test_a_policy_without_checkpoints_cannot_be_gone_on_with(tmp_path):
+    """A copy of the results alone: beginning again would empty its log."""
+    folder = tmp_path / "run"
+    ts.train(finite_config(folder, 3), progress=False)
+    shutil.rmtree(folder / "checkpoints")
+    log = (folder / "metrics.csv").read_bytes()
+    with pytest.raises(InputError, match="no checkpoints"):
+        resume(folder, progress=False)
+    assert (folder / "metrics.csv").read_bytes() == log

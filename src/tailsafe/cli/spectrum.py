@@ -34,6 +34,8 @@ def spectrum(
         from tailsafe.viz.spectrum import draw_spectrum
 
         draw_spectrum(measure, steps, plot)
+        if not json:
+            console().print(f"picture: {plot}")
     if json:
         emit_json(
             {

@@ -31,8 +31,8 @@ def tasks(json: JsonFlag = False) -> None:
         emit_json({"tasks": rows})
         return
     table = Table("task", "Gymnasium id", "obs", "act", "steps", "cost limits")
-    for column in table.columns:
-        column.no_wrap = True
+    for column in table.columns[:2]:
+        column.no_wrap, column.min_width = True, 12  # names are there to be copied
     for row in rows:
         limits = zip(row["costs"], row["limits"], strict=True)
         table.add_row(

@@ -147,16 +147,17 @@ def _plain(value: Any) -> Any:
 def parse_limit(text: str, default_unit: Unit | None = None) -> tuple[float, Unit]:
     """`0.025/step`, `2.5/discounted` or `25/episode` -> number and unit; a bare number only with a default unit."""
     number, slash, unit = text.strip().partition("/")
-    if not slash and default_unit is not None:
-        unit = default_unit
-    if unit not in UNITS:
-        raise InputError(f"limit {text!r}: say in which unit, as in 0.025/step, 2.5/discounted or 25/episode")
+    written = "as in 0.025/step, 2.5/discounted or 25/episode"
     try:
         value = float(number)
     except ValueError:
-        raise InputError(f"limit {text!r}: {number!r} is no number") from None
+        raise InputError(f"limit {text!r}: {number!r} is no number; write it {written}") from None
     if not 0 <= value < math.inf:
         raise InputError(f"limit {text!r}: must be finite and not negative")
+    if not slash and default_unit is not None:
+        unit = default_unit
+    if unit not in UNITS:
+        raise InputError(f"limit {text!r}: say in which unit, {written}")
     return value, unit
 
 

@@ -98,6 +98,11 @@ def resume(folder: str | Path, *, task: Any = None, progress: bool = True) -> Ru
     config = read_config(folder)
     if config.task is None and task is None:
         raise InputError(f"{folder}: was started from an environment object; go on with ts.resume(folder, task=...)")
+    if (folder / "policy").exists() and not (folder / "checkpoints").exists():
+        # Without both, the run was stopped before its first checkpoint and begins again.
+        raise InputError(
+            f"{folder}: has a policy but no checkpoints to go on from; start a new run with: tailsafe train"
+        )
     plan = make_plan(replace(config, task=task) if task is not None else config)
     return _run(plan, folder, make_progress(progress))
 
