@@ -67,8 +67,7 @@ def step_mujoco(recording: Recording) -> tuple[PhysicsState, Readings]:
     engine = MujocoEngine(task, recording.steps)
     engine.set_mocap(mocap_rows(task, state, physics.time))
     rows = np.concatenate([physics.time[:, None], physics.qpos, physics.qvel], axis=1)
-    controls = jax.vmap(task.controls)(state, jnp.asarray(recording.arrays["action"]))
-    after, sensors, touches = engine.step(rows, np.asarray(controls))
+    after, sensors, touches = engine.step(rows, task.controls(recording.arrays["action"]))
     engine.close()
     nq = physics.qpos.shape[1]
     return (

@@ -22,6 +22,8 @@ ViolatedRule = Literal["paper", "release", "joint"]
 
 
 _BISECTIONS = 30
+# Relative errors of a step that still counts, in single precision.
+_TOLERANCE = 1e-3
 
 
 class Weights(NamedTuple):
@@ -101,7 +103,12 @@ def joint_step(
     def halve(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
         middle = (low + high) / 2
-        fits = _smallest_step(within, asked, middle)[1] <= radius**2
+        multipliers, squared = _smallest_step(within, asked, middle)
+        # Parallel gradients: no step has this gain within the constraints, and the dual's finite answer is none either.
+        changes = within @ Weights(multipliers[0], multipliers[1:]).signed()
+        gained = changes[0] >= (1 - _TOLERANCE) * middle
+        kept = jnp.all(changes[1:] <= -asked + _TOLERANCE * jnp.abs(asked))
+        fits = gained & kept & (squared <= radius**2)
         return jnp.where(fits, middle, low), jnp.where(fits, high, middle)
 
     most = radius * _length(gram[0, 0])
