@@ -15,19 +15,14 @@ from tests.tabular.test_convergence import draw
 GAP = 0.03
 
 
-def drawn(number):
-    problem, measure, limits, cells = draw(number)
-    return problem, measure, limits, cells
-
-
 PROBLEMS = {
     "two roads": lambda: (ts.FiniteCMDP.load(TWO_ROADS), ts.CVaR(0.75), [2.0], 2),
     "rare large costs": lambda: (gamble(), ts.CVaR(0.75), [2.0], 2),
     "five steps": lambda: (random_problem(1, horizon=5), ts.CVaR(0.75), [1.4333], 2),
-    "two constraints, CVaR": lambda: drawn(13),
-    "two constraints, Wang": lambda: drawn(16),
-    "three cells, Pow": lambda: drawn(27),
-    "three cells, Wang": lambda: drawn(10),
+    "two constraints, CVaR": lambda: draw(13),
+    "two constraints, Wang": lambda: draw(16),
+    "three cells, Pow": lambda: draw(27),
+    "three cells, Wang": lambda: draw(10),
 }
 
 

@@ -261,21 +261,6 @@ class Srcpo(SrcpoModel):
         targets = targets.reshape(*targets.shape[:2], *signals.shape[1:])
         return jnp.transpose(targets, (3, 0, 2, 1)), ratio
 
-    def _advantages(
-        self,
-        state: LearnerState,
-        settings: Settings,
-        rows: Rows,
-        targets: Float[Array, "S T B K"],
-        key: PRNGKeyArray,
-    ) -> Float[Array, "T B S"]:
-        """A_R and A_{i,g} = (Q_g - V_g) / b of the actions taken: Q from the targets, V from the critics."""
-        constraints = settings.constraints
-        budget = constraints.budget(constraints.beta(rows.delta), rows.cost_so_far, rows.discount)
-        baseline = self._sampled_atoms(state, settings, rows, key)
-        advantages = values_to_come(constraints, targets, budget) - values_to_come(constraints, baseline, budget)
-        return jnp.moveaxis(advantages, 0, -1)
-
     def update_policy(
         self,
         state: LearnerState,

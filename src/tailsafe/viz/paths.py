@@ -11,11 +11,12 @@ import numpy as np
 from tailsafe.envs.host import float64_on_host
 from tailsafe.runs.policy import LoadedPolicy
 from tailsafe.tasks import Task
+from tailsafe.tasks.goal import GOAL_RADIUS
+from tailsafe.tasks.navigation import HAZARD_RADIUS
 from tailsafe.viz.figures import BLUE, GREY, RED, check_target, new_figure, save
 from tailsafe.viz.walk import Moment, task_of, walk
 
 _GREEN = "#2e8b57"
-_HAZARD_RADIUS, _GOAL_RADIUS = 0.2, 0.3
 _PER_ROW = 4
 
 
@@ -71,14 +72,14 @@ def _draw_hazards(axes: Any, task: Task[Any], moment: Moment) -> None:
 
     for name, position in _scenery(task, moment).items():
         if name.startswith("hazard"):
-            axes.add_patch(Circle(position, _HAZARD_RADIUS, color=RED, alpha=0.25, linewidth=0))
+            axes.add_patch(Circle(position, HAZARD_RADIUS, color=RED, alpha=0.25, linewidth=0))
 
 
 def _draw_way(axes: Any, moment: Moment, goals: list[Any], costly: list[Any]) -> None:
     from matplotlib.patches import Circle
 
     for goal in goals:
-        axes.add_patch(Circle(goal, _GOAL_RADIUS, facecolor="none", edgecolor=_GREEN, linewidth=1, alpha=0.5))
+        axes.add_patch(Circle(goal, GOAL_RADIUS, facecolor="none", edgecolor=_GREEN, linewidth=1, alpha=0.5))
     axes.plot(*moment.trail.T, color=BLUE, linewidth=1)
     axes.plot(*moment.trail[0], marker="o", color=BLUE, markersize=6)
     if costly:
