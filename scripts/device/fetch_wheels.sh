@@ -10,5 +10,5 @@ mkdir -p wheels
   --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 \
   --platform manylinux2014_x86_64 --platform any \
   mujoco==4.0.0 mujoco-core==4.0.0 mujoco-mjx==3.17.0 gymnasium trimesh etils farama-notifications cloudpickle \
-  importlib-resources zipp fsspec
+  importlib-resources zipp fsspec pyyaml safetensors tensorboardx hypothesis sortedcontainers
 du -sh wheels

@@ -142,8 +142,10 @@ def test_calibration_moves_the_estimate_towards_finished_episodes():
     beta = np.asarray(settings.constraints.beta(chunk.delta[:1, 0]))[0, 0]
     expected = CVaR(0.75).discretize(2).sub_risk(0.5 + costs[ended], beta)
     values = jnp.asarray([[0.0, 3.0]])
-    for rate in (0.0, 0.1, 1.0):
+    # Weights 1, 2, 3, ... at first: the second update has 2/3 of the average. Then the given rate.
+    for updates, rate, gain in [(0, 0.0, 0.0), (1, 0.1, 2 / 3), (1000, 0.1, 0.1), (1000, 1.0, 1.0)]:
+        state = replace(state, updates=jnp.int32(updates))
         moved = algorithm._calibrated(state, replace(settings, calibration=jnp.asarray(rate)), units, values)
-        assert float(moved[0]) == pytest.approx(rate * (expected - 3.0), rel=1e-5)
+        assert float(moved[0]) == pytest.approx(gain * (expected - 3.0), rel=1e-5)
     nothing = jax.tree.map(jnp.zeros_like, units)
     assert not np.any(algorithm._calibrated(state, replace(settings, calibration=jnp.asarray(1.0)), nothing, values))

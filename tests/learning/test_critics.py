@@ -31,8 +31,8 @@ def test_loss_and_gradient_are_those_of_all_residuals():
     np.testing.assert_allclose(jax.grad(quantile_loss)(quantiles, targets), jax.grad(slow)(quantiles), atol=1e-7)
 
 
-@pytest.mark.parametrize("minibatches", [1, 4])
-def test_critics_learn_quantiles(minibatches):
+@pytest.mark.parametrize(("minibatches", "dtype"), [(1, None), (4, None), (1, jnp.bfloat16)])
+def test_critics_learn_quantiles(minibatches, dtype):
     """Reward atoms of N(x, 1) and exponential costs: the fitted quantiles are those of the laws."""
     rng = np.random.default_rng(0)
     rows = 2048
@@ -42,7 +42,7 @@ def test_critics_learn_quantiles(minibatches):
     critics, _, before = jax.jit(
         lambda critics, state: fit_critics(
             critics, state, ADAM, jnp.asarray(x, float), jnp.asarray(targets, float), jnp.asarray([50.0]),
-            jnp.asarray(1e-2), 400, minibatches,
+            jnp.asarray(1e-2), 400, minibatches, dtype,
         )
     )(critics, ADAM.init(critics))  # fmt: skip
     levels = (np.arange(5) + 0.5) / 5

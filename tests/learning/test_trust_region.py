@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,11 +13,8 @@ from jax.flatten_util import ravel_pytree
 
 from tailsafe.learning.actions import BoxActions, DiscreteActions
 from tailsafe.learning.networks import Policy
-from tailsafe.learning.strategies import joint_step, proposed
+from tailsafe.learning.strategies import joint_step, linear_step, proposed
 from tailsafe.learning.trust_region import combined_step, conjugate_gradient, fisher_product, step_of
-
-# Compiled once per number of constraints.
-JOINT_STEP = jax.jit(joint_step)
 
 
 @pytest.mark.parametrize("actions", [BoxActions(2), DiscreteActions(3)], ids=["box", "discrete"])
@@ -98,45 +97,75 @@ def test_one_violated_constraint_descends_it_at_full_length():
             np.testing.assert_allclose(step.direction, expected, atol=1e-10)
 
 
+# Compiled once per number of constraints.
+STEPS = {
+    "joint": jax.jit(partial(joint_step, recovery_share=0.7)),
+    "linear": jax.jit(linear_step),
+}
+
+
+def asked_by(rule, excess, reach):
+    """What each rule wants of costs: their excess, where it is in reach; or, where violated, a share of the reach."""
+    return np.minimum(excess, reach) if rule == "linear" else np.where(excess > 0, 0.7 * reach, excess)
+
+
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("costs", [1, 2, 3])
-@pytest.mark.parametrize("over", [0.01, -0.01, -10.0])
-def test_the_joint_step_is_the_best_one_within_the_trust_region(seed, costs, over):
-    radius, share = 0.05, 0.7
+@pytest.mark.parametrize("over", [10.0, 0.01, -0.01, -10.0])
+@pytest.mark.parametrize("rule", STEPS)
+def test_steps_are_the_best_ones_within_the_trust_region(seed, costs, over, rule):
+    radius = 0.05
     matrix, gradients, solved, gram = problem(seed, costs)
     excess = np.full(costs, over)
     with jax.enable_x64(True):
         arrays = [jnp.asarray(a) for a in (solved, gram, excess)]
-        step = step_of(arrays[0], arrays[1], JOINT_STEP(arrays[1], arrays[2], jnp.asarray(radius), share))
+        step = step_of(arrays[0], arrays[1], STEPS[rule](arrays[1], arrays[2], jnp.asarray(radius)))
     p = np.asarray(step.direction)
     assert p @ matrix @ p <= radius**2 * (1 + 1e-6)
     assert float(step.kl) == pytest.approx(p @ matrix @ p / 2)
-    asked = np.where(excess > 0, share * radius * np.sqrt(np.diagonal(gram)[1:]), excess)
-    limits = [{"type": "ineq", "fun": lambda x, i=i: -(gradients[1 + i] @ x) - asked[i]} for i in range(costs)]
-    trust = {"type": "ineq", "fun": lambda x: radius**2 - x @ matrix @ x}
-    best = scipy.optimize.minimize(
-        lambda x: -(gradients[0] @ x), np.zeros(6), constraints=[*limits, trust], method="SLSQP", tol=1e-12
-    )
+    reach = radius * np.sqrt(np.diagonal(gram)[1:])
+    asked = asked_by(rule, excess, reach)
+    if over == 10.0 and rule == "linear":  # all of the trust region goes against the costs
+        if costs == 1:
+            np.testing.assert_allclose(gradients[1] @ p, -reach[0], rtol=2e-3)
+        return
+    # In units of the radius, so that all numbers are near one.
+    limits = [{"type": "ineq", "fun": lambda x, i=i: -(gradients[1 + i] @ x) - asked[i] / radius} for i in range(costs)]
+    trust = {"type": "ineq", "fun": lambda x: 1 - x @ matrix @ x}
+    for start in (np.zeros(6), p / radius):  # SLSQP now and then gets stuck
+        best = scipy.optimize.minimize(
+            lambda x: -(gradients[0] @ x), start, constraints=[*limits, trust], method="SLSQP", tol=1e-12
+        )
+        if best.success:
+            break
     if not best.success:  # what is asked of several constraints at once does not fit into the trust region
         assert costs > 1
         assert over > 0
         return
+    if rule == "joint" and best.fun > 0:  # it does not pay for a recovery with reward
+        assert gradients[0] @ p >= -1e-6
+        assert np.all(gradients[1:] @ p <= -0.1 * asked)
+        return
     assert np.all(gradients[1:] @ p <= -asked + 1e-7)
-    assert gradients[0] @ p == pytest.approx(-best.fun, rel=1e-4, abs=1e-7)
+    assert gradients[0] @ p == pytest.approx(-radius * best.fun, rel=1e-4, abs=1e-7)
 
 
-@pytest.mark.parametrize("slack", [0.001, 0.02, 10.0])
+@pytest.mark.parametrize("slack", [0.001, 0.02, 10.0, -0.001, -0.02, -10.0])
 @pytest.mark.parametrize(("double", "tolerance"), [(True, 2e-3), (False, 1e-2)])
-def test_the_joint_step_along_parallel_gradients_ends_where_the_constraint_does(slack, double, tolerance):
+@pytest.mark.parametrize("rule", STEPS)
+def test_steps_along_parallel_gradients_end_where_the_constraint_does(slack, double, tolerance, rule):
     """A step counts with relative errors of 1e-3; in single precision the singular program itself leaves more."""
     radius, direction = 0.05, np.array([1.0, 2.0, -1.0])
     with jax.enable_x64(double):
         gradients = jnp.asarray(np.stack([direction, 2.81 * direction]), float)
         gram = gradients @ gradients.T
-        step = step_of(gradients, gram, joint_step(gram, jnp.asarray([-slack]), jnp.asarray(radius), 0.7))
+        step = step_of(gradients, gram, STEPS[rule](gram, jnp.asarray([-slack]), jnp.asarray(radius)))
         moved = np.asarray(step.direction)
-    expected = min(slack / 2.81, radius * np.linalg.norm(direction))
-    assert moved @ direction == pytest.approx(expected, rel=tolerance)
+    reach = radius * np.linalg.norm(direction)
+    if rule == "joint" and slack < 0:  # reward is lost on any way back
+        assert -reach * (1 + tolerance) <= moved @ direction <= -0.07 * reach
+    else:
+        assert moved @ direction == pytest.approx(np.clip(slack / 2.81, -reach, reach), rel=tolerance)
 
 
 @pytest.mark.parametrize("slack", [0.0, 0.02, 10.0])

@@ -28,7 +28,7 @@ from tailsafe.learning.experience import Actor, as_chunk, record
 from tailsafe.learning.networks import Critics, Policy
 from tailsafe.learning.normalizer import Normalizer
 from tailsafe.learning.sampler import Sampler
-from tailsafe.learning.strategies import joint_step, proposed
+from tailsafe.learning.strategies import joint_step, linear_step, proposed
 from tailsafe.learning.targets import LARGEST_RATIO, td_lambda
 from tailsafe.learning.trust_region import combined_step, conjugate_gradient, fisher_product, inner_products, step_of
 from tailsafe.learning.units import Rows, as_segments, initial_by_unit, joined, rows_of, split_by_unit, without_initial
@@ -177,7 +177,7 @@ class Srcpo(SrcpoModel):
             ),
         )
         batch = state.replay.batch(for_batch, self.config.batch_chunks)
-        with jax.default_matmul_precision(PRECISIONS[self.config.precision]):
+        with jax.default_matmul_precision(PRECISIONS[self.config.precision].products):
             state, critic_metrics, taken = self.update_critics(state, settings, batch, for_targets)
             newest, taken = jax.tree.map(lambda leaf: leaf[: self.config.policy_chunks], (batch, taken))
             if self.config.join_chunks:
@@ -219,9 +219,10 @@ class Srcpo(SrcpoModel):
             features,
             wanted,
             settings.constraints.largest_return,
-            settings.critic_rate,
+            settings.critic_rate * self._slowing(state, settings),
             self.config.critic_iterations,
             self.config.critic_minibatches,
+            PRECISIONS[self.config.precision].critics,
         )
         state = eqx.tree_at(lambda state: (state.critics, state.critic_optimizer), state, (critics, optimizer))
         return state, {"reward_critic_loss": losses[0], "cost_critic_loss": losses[1:]}, Taken(advantages, ratio)
@@ -359,6 +360,8 @@ class Srcpo(SrcpoModel):
         excess = values[1:] - constraints.limit * (1 - settings.margin)
         if self.config.violated == "joint":
             step = step_of(solved, gram, joint_step(gram, excess, radius, self._recovery_share(state, settings)))
+        elif self.config.violated == "linear":
+            step = step_of(solved, gram, linear_step(gram, excess, radius))
         else:
             chosen = proposed(gram, excess, radius, settings.max_weight, self.config.violated)
             step = combined_step(solved, gram, chosen.signed(), excess, radius)
@@ -375,7 +378,9 @@ class Srcpo(SrcpoModel):
         risks, ended = jax.vmap(partial(self._finished, settings))(units)
         found = (risks * ended[:, None]).sum(0) / jnp.maximum(ended.sum(), 1.0)
         error = found - values[:, 1:].mean(0)
-        return state.bias + settings.calibration * jnp.where(ended.sum() > 0, error, 0.0)
+        # At first an average with weights 1, 2, 3, ...; then one that forgets.
+        gain = jnp.maximum(settings.calibration, 2 / (state.updates + 2)) * (settings.calibration > 0)
+        return state.bias + gain * jnp.where(ended.sum() > 0, error, 0.0)
 
     def update_sampler(
         self,
@@ -436,8 +441,11 @@ class Srcpo(SrcpoModel):
 
     def _radius(self, state: LearnerState, settings: Settings) -> Float[Array, ""]:
         """eps_t = sqrt(2 max_kl), decaying with the number of updates."""
-        decay = (1.0 + state.updates / settings.kl_decay) ** -0.6
-        return jnp.sqrt(2 * settings.max_kl) * decay
+        return jnp.sqrt(2 * settings.max_kl) * self._slowing(state, settings)
+
+    def _slowing(self, state: LearnerState, settings: Settings) -> Float[Array, ""]:
+        """What is left of the speed of policy and critics: slower policies let critics average longer."""
+        return (1.0 + state.updates / settings.kl_decay) ** -0.6
 
     def _recovery_share(self, state: LearnerState, settings: Settings) -> Float[Array, ""]:
         """How much of the trust region a violated constraint gets (rule `joint`): from `recovery_share` towards one.

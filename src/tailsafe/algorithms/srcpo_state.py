@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from tailsafe.learning.chunks import Replay
@@ -16,7 +18,20 @@ from tailsafe.learning.sampler import Sampler
 from tailsafe.learning.strategies import ViolatedRule
 from tailsafe.learning.targets import Projection
 
-PRECISIONS = {"float32": "float32", "tf32": "tensorfloat32", "bf16": "bfloat16"}
+
+class Precision(NamedTuple):
+    """products: of all matrix products of float32 numbers. critics: what the critics' regression is computed in."""
+
+    products: str
+    critics: DTypeLike | None = None
+
+
+PRECISIONS = {
+    "float32": Precision("float32"),
+    "tf32": Precision("tensorfloat32"),
+    # Targets, values and directions keep the better products: they are a small part of an update.
+    "bf16": Precision("tensorfloat32", jnp.bfloat16),
+}
 
 
 @dataclass(frozen=True)

@@ -63,10 +63,12 @@ def bench_update(precision: str = "float32", runs: int = 1, **changes: Any) -> d
     inputs = OBSERVATIONS + settings.constraints.num_betas + ACTIONS
     width = config.critic_hidden[0]
 
+    precise = PRECISIONS[precision]
+
     def fit(state: LearnerState, key: Array) -> Any:
         features = jax.random.normal(key, (rows, inputs))
         targets = jnp.sort(jax.random.normal(key, (2, rows, config.target_quantiles)))
-        with jax.default_matmul_precision(PRECISIONS[config.precision]):
+        with jax.default_matmul_precision(precise.products):
             return fit_critics(
                 state.critics,
                 state.critic_optimizer,
@@ -77,14 +79,15 @@ def bench_update(precision: str = "float32", runs: int = 1, **changes: Any) -> d
                 settings.critic_rate,
                 config.critic_iterations,
                 config.critic_minibatches,
+                precise.critics,
             )
 
     def products(left: Array, right: Array) -> Array:
-        with jax.default_matmul_precision(PRECISIONS[config.precision]):
+        with jax.default_matmul_precision(precise.products):
             product: Array = jax.lax.fori_loop(0, _PRODUCTS, lambda _, left: left @ right, left)
         return product
 
-    left, right = jnp.ones((rows, width)), jnp.eye(width)
+    left, right = (leaf.astype(precise.critics or leaf.dtype) for leaf in (jnp.ones((rows, width)), jnp.eye(width)))
     run_fit, run_products = jax.jit(jax.vmap(fit)), jax.jit(products)
     seconds = _alternate(
         lambda: run_products(left, right), lambda: run_fit(state, keys), lambda: program(state, chunk, keys)

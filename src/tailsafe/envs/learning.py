@@ -204,7 +204,7 @@ def make_environments(
     """
     if num_envs < 1:
         raise InputError(f"num_envs must be at least 1, got {num_envs}")
-    prepare_jax()
+    prepare_jax(mjx=backend == "mjx")
     environments = resolve(task, backend, problem).make(num_envs)
     if not is_jax(environments):
         environments.reset(seed)  # type: ignore[union-attr]

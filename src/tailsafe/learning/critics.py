@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from tailsafe.learning.networks import Critics
@@ -74,10 +75,12 @@ def fit_critics(
     learning_rate: Float[Array, ""],
     iterations: int,
     minibatches: int = 1,
+    dtype: DTypeLike | None = None,
 ) -> tuple[Critics, optax.OptState, Float[Array, " S"]]:
     """`iterations` gradient steps, each on one of `minibatches` equal parts of the batch, in turn.
 
     The rows must come in random order if there is more than one part; rows that do not fill a part are left out.
+    dtype: what the networks are computed in (see `Stack`); parameters, losses and steps stay as they are.
     Returns also the loss of each signal on the first part before the first step.
     """
     size = features.shape[0] // minibatches
@@ -86,7 +89,7 @@ def fit_critics(
     wanted = targets[:, : size * minibatches].reshape(signals, minibatches, size, -1)
 
     def loss(critics: Critics, part: Array) -> Float[Array, ""]:
-        return quantile_loss(critics(parts[part], largest_return), wanted[:, part])
+        return quantile_loss(critics(parts[part], largest_return, dtype), wanted[:, part])
 
     def iterate(index: Array, carry: tuple[Critics, optax.OptState]) -> tuple[Critics, optax.OptState]:
         critics, optimizer_state = carry

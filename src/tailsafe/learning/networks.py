@@ -13,6 +13,7 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from tailsafe.learning.actions import Actions
@@ -50,12 +51,15 @@ class Stack(eqx.Module):
                 biases.append(jnp.zeros((*lead, outputs)))
         self.weights, self.biases = tuple(weights), tuple(biases)
 
-    def __call__(self, x: Float[Array, "*S B i"]) -> Float[Array, "*S B o"]:
-        """x broadcasts against the leading axes."""
+    def __call__(self, x: Float[Array, "*S B i"], dtype: DTypeLike | None = None) -> Float[Array, "*S B o"]:
+        """x broadcasts against the leading axes. dtype: what products and hidden layers are computed in, if not x's."""
+        given = x.dtype
+        x = x.astype(dtype or given)
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if layer:
                 x = jnp.maximum(x, _SLOPE * x)  # LeakyReLU; as a maximum it is one pass, forward and backward
-            x = x @ weight + bias[..., None, :]
+            wide = given if layer == len(self.weights) - 1 else x.dtype  # the outputs are not rounded
+            x = jnp.matmul(x, weight.astype(x.dtype), preferred_element_type=wide) + bias[..., None, :].astype(wide)
         return x
 
 
@@ -106,12 +110,12 @@ class Critics(eqx.Module):
         self.body = Stack(key, (inputs, *hidden, quantiles), initialization, (signals, ensemble), head_scale=0.1)
 
     def __call__(
-        self, features: Float[Array, "... B i"], largest_return: Float[Array, " C"]
+        self, features: Float[Array, "... B i"], largest_return: Float[Array, " C"], dtype: DTypeLike | None = None
     ) -> Float[Array, "S E B L"]:
-        """features: (B, i) seen by all networks, or (S, B, i) per signal."""
+        """features: (B, i) seen by all networks, or (S, B, i) per signal. dtype: see `Stack`."""
         if features.ndim == 3:
             features = features[:, None]
-        quantiles = self.body(features)
+        quantiles = self.body(features, dtype)
         cap = largest_return[:, None, None, None]
         costs = jnp.minimum(jax.nn.softplus(quantiles[1:]), cap)
         return jnp.concatenate([quantiles[:1], costs])

@@ -18,12 +18,14 @@ from jaxtyping import Array, Float
 
 from tailsafe.learning.qp import nonnegative_qp
 
-ViolatedRule = Literal["paper", "release", "joint"]
+ViolatedRule = Literal["paper", "release", "joint", "linear"]
 
 
 _BISECTIONS = 30
 # Relative errors of a step that still counts, in single precision.
 _TOLERANCE = 1e-3
+# Share of what is asked of a violated constraint, below which reward is given up for it.
+_WORTHWHILE = 0.1
 
 
 class Weights(NamedTuple):
@@ -62,7 +64,7 @@ def proposed(
     nu = jnp.where(multipliers[0] > 0, multipliers[0], 1.0)  # zero only if the reward has no gradient at all
     satisfied_costs = jnp.minimum(multipliers[1:] / nu, radius * max_weight)
 
-    reach = radius * _length(jnp.diagonal(gram)[1:])
+    reach = _reach(gram, radius)
     joins = above if violated == "paper" else above | (excess + reach >= 0)
     active = joins.astype(gram.dtype)
     asked = excess if violated == "paper" else jnp.where(above, reach, excess)
@@ -83,22 +85,59 @@ def joint_step(
     radius: Float[Array, ""],
     recovery_share: Float[Array, ""] | float,
 ) -> Float[Array, " 1+N"]:
-    """The best step for the reward in the trust region, in both cases.
+    """The best step for the reward in the trust region, in both cases; for gradients that are mostly noise.
 
     Satisfied constraints are kept, to first order. Violated ones are asked for `recovery_share` of the most that fits
-    into the trust region, and what is left of it goes to the reward (the update rule allows the reward a weight in the
-    violated case too). Unlike the direction of `proposed` this is a step: where the gradients are parallel, it ends
-    where the constraint does. If what is asked of several violated constraints does not fit, it is cut to the radius.
+    into the trust region, as long as this takes no loss of reward, and what is left of it goes to the reward (the
+    update rule allows the reward a weight in the violated case too). Noise makes gradients long, so that the excess
+    seems to be in reach when it is not: it does not matter here. Where next to nothing can be had without a loss, as
+    with parallel gradients, a loss is taken.
 
     Returns:
       coefficients of (F^+ grad J_R, F^+ grad J_C1, ...).
     """
     above = excess > 0
-    reach = radius * _length(jnp.diagonal(gram)[1:])
-    active = (above | (excess + reach >= 0)).astype(gram.dtype)
-    asked = jnp.where(above, recovery_share * reach, excess) * active
+    asked = jnp.where(above, recovery_share * _reach(gram, radius), excess)
+    most = radius * _length(gram[0, 0])
+    without_loss = _best_step(gram, asked, excess, radius, jnp.zeros_like(most))
+    reduced = -(gram @ without_loss)[1:]
+    stuck = jnp.any(above & (reduced < _WORTHWHILE * asked))
+    return jnp.where(stuck, _best_step(gram, asked, excess, radius, -most), without_loss)
+
+
+def linear_step(
+    gram: Float[Array, "1+N 1+N"], excess: Float[Array, " N"], radius: Float[Array, ""]
+) -> Float[Array, " 1+N"]:
+    """The best step for the reward within the linearised constraints and the trust region; for precise gradients.
+
+    Where a violated constraint cannot be met inside the trust region, it is reduced as far as that reaches. Unlike the
+    directions of `proposed` this is a step: it ends where the constraint does, from both sides.
+
+    Returns:
+      coefficients of (F^+ grad J_R, F^+ grad J_C1, ...).
+    """
+    # A hair inside the trust region, where there is a step to find.
+    asked = jnp.minimum(excess, (1 - _TOLERANCE) * _reach(gram, radius))
+    return _best_step(gram, asked, excess, radius, -radius * _length(gram[0, 0]))
+
+
+def _best_step(
+    gram: Float[Array, "1+N 1+N"],
+    asked: Float[Array, " N"],
+    excess: Float[Array, " N"],
+    radius: Float[Array, ""],
+    least: Float[Array, ""],
+) -> Float[Array, " 1+N"]:
+    """The step of at most `radius` that reduces costs as `asked` and gains most, but at least `least`.
+
+    Constraints that no step of this length can break are left out. If what is asked does not fit, the shortest step
+    that has it all is cut to the radius.
+    """
+    active = (excess + _reach(gram, radius) >= 0).astype(gram.dtype)
+    asked = asked * active
     on = jnp.concatenate([jnp.ones(1, gram.dtype), active])
     within = gram * on[:, None] * on[None, :]
+    most = radius * _length(gram[0, 0])
 
     def halve(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
@@ -106,16 +145,20 @@ def joint_step(
         multipliers, squared = _smallest_step(within, asked, middle)
         # Parallel gradients: no step has this gain within the constraints, and the dual's finite answer is none either.
         changes = within @ Weights(multipliers[0], multipliers[1:]).signed()
-        gained = changes[0] >= (1 - _TOLERANCE) * middle
+        gained = changes[0] >= middle - _TOLERANCE * jnp.maximum(jnp.abs(middle), 0.01 * most)
         kept = jnp.all(changes[1:] <= -asked + _TOLERANCE * jnp.abs(asked))
         fits = gained & kept & (squared <= radius**2)
         return jnp.where(fits, middle, low), jnp.where(fits, high, middle)
 
-    most = radius * _length(gram[0, 0])
-    gain, _ = jax.lax.fori_loop(0, _BISECTIONS, halve, (jnp.zeros_like(most), most))
+    gain, _ = jax.lax.fori_loop(0, _BISECTIONS, halve, (least, most))
     multipliers, squared = _smallest_step(within, asked, gain)
     cut = jnp.minimum(1.0, radius / jnp.sqrt(jnp.maximum(squared, 1e-30)))
     return Weights(cut * multipliers[0], cut * multipliers[1:]).signed()
+
+
+def _reach(gram: Float[Array, "1+N 1+N"], radius: Float[Array, ""]) -> Float[Array, " N"]:
+    """The most by which a step of this length can change each cost, to first order."""
+    return radius * _length(jnp.diagonal(gram)[1:])
 
 
 def _smallest_step(

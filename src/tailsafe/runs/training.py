@@ -70,7 +70,7 @@ def train(
     limits: Sequence[tuple[float, Unit]] = (),
 ) -> Run:
     """Train as `config` says, in a new folder. risks, limits: constraints by the order of the costs (command line)."""
-    prepare_jax()
+    prepare_jax(mjx=config.backend == "mjx")
     folder = None if config.out is None else _new_folder(config.out)
     plan = make_plan(config, risks, limits)
     if folder is None:
@@ -93,9 +93,9 @@ def resume(folder: str | Path, *, task: Any = None, progress: bool = True) -> Ru
 
     task: the environment or factory again, where the run was started with one that has no name.
     """
-    prepare_jax()
     folder = Path(folder)
     config = read_config(folder)
+    prepare_jax(mjx=config.backend == "mjx")
     if config.task is None and task is None:
         raise InputError(f"{folder}: was started from an environment object; go on with ts.resume(folder, task=...)")
     if (folder / "policy").exists() and not (folder / "checkpoints").exists():
