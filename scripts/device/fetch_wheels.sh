@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Downloads what a GPU machine without network needs beside its own JAX and NumPy: MuJoCo, MJX, Gymnasium and the pure-Python
-# packages under them, as wheels for CPython 3.12 on Linux x86-64, into wheels/ (git-ignored).
+# Downloads what a GPU machine without network needs beside its own JAX and NumPy: MuJoCo, MJX, Gymnasium, what
+# runs and tests import, and the packages under them, as wheels for CPython 3.12 on Linux x86-64, into wheels/ (git-ignored).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 python=${PYTHON:-python3}

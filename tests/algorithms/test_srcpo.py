@@ -142,10 +142,41 @@ def test_calibration_moves_the_estimate_towards_finished_episodes():
     beta = np.asarray(settings.constraints.beta(chunk.delta[:1, 0]))[0, 0]
     expected = CVaR(0.75).discretize(2).sub_risk(0.5 + costs[ended], beta)
     values = jnp.asarray([[0.0, 3.0]])
-    # Weights 1, 2, 3, ... at first: the second update has 2/3 of the average. Then the given rate.
-    for updates, rate, gain in [(0, 0.0, 0.0), (1, 0.1, 2 / 3), (1000, 0.1, 0.1), (1000, 1.0, 1.0)]:
-        state = replace(state, updates=jnp.int32(updates))
-        moved = algorithm._calibrated(state, replace(settings, calibration=jnp.asarray(rate)), units, values)
+    # Weights 1, 2, 3, ... at first: the second look has 2/3 of the average. Then the given rate.
+    for before, rate, gain in [(0, 0.0, 0.0), (1, 0.1, 2 / 3), (1000, 0.1, 0.1), (1000, 1.0, 1.0)]:
+        state = replace(state, looks=jnp.int32(before))
+        moved, looks = algorithm._calibrated(state, replace(settings, calibration=jnp.asarray(rate)), units, values)
+        assert int(looks) == before + 1
         assert float(moved[0]) == pytest.approx(gain * (expected - 3.0), rel=1e-5)
     nothing = jax.tree.map(jnp.zeros_like, units)
-    assert not np.any(algorithm._calibrated(state, replace(settings, calibration=jnp.asarray(1.0)), nothing, values))
+    moved, looks = algorithm._calibrated(state, replace(settings, calibration=jnp.asarray(1.0)), nothing, values)
+    assert (float(moved[0]), int(looks)) == (0.0, 1000)
+
+
+def test_critics_slow_with_the_policy():
+    algorithm, settings, state = make(critic_hidden=(8,), critic_iterations=4)
+    settings = replace(settings, kl_decay=jnp.asarray(10.0))
+    update = jax.jit(algorithm.update_critics)
+    segments = jax.tree.map(lambda leaf: leaf[None], every_action_in_every_state())
+    moved = {}
+    for updates in (0, 1000):
+        before = replace(state, updates=jnp.int32(updates))
+        after = update(before, settings, segments, jax.random.key(0))[0]
+        moved[updates] = np.abs(ravel_pytree(after.critics)[0] - ravel_pytree(state.critics)[0]).max()
+    # Adam's steps have the length of the rate while gradients keep their sign.
+    assert moved[1000] / moved[0] == pytest.approx(101**-0.6, rel=0.2)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_precision_reaches_the_critics(precision):
+    """A CPU computes tf32 as float32, but bfloat16 is a type of its own."""
+    sizes = {"critic_hidden": (8,), "critic_iterations": 4}
+    plain, settings, state = make(**sizes)
+    segments = jax.tree.map(lambda leaf: leaf[None], every_action_in_every_state())
+    learned = [
+        ravel_pytree(jax.jit(algorithm.update_critics)(state, settings, segments, jax.random.key(0))[0].critics)[0]
+        for algorithm in (plain, make(precision=precision, **sizes)[0])
+    ]
+    assert learned[1].dtype == jnp.float32
+    assert np.array_equal(*learned) == (precision == "tf32")
+    np.testing.assert_allclose(*learned, atol=3e-3)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from tailsafe.algorithms.srcpo_model import SrcpoModel, values_to_come
 from tailsafe.algorithms.srcpo_state import PRECISIONS, LearnerState, Settings, SrcpoConfig
@@ -86,6 +86,7 @@ class Srcpo(SrcpoModel):
             normalizer=Normalizer.create(self.observation_size),
             replay=Replay.create(self._empty_chunk(betas), config.replay_chunks),
             bias=jnp.zeros(self.num_costs),
+            looks=jnp.int32(0),
             updates=jnp.int32(0),
         )
 
@@ -282,7 +283,7 @@ class Srcpo(SrcpoModel):
         by_unit = jax.tree.map(partial(split_by_unit, groups=config.groups), taken)
         directions, values, excess, predicted = jax.vmap(solve)(units, initial, by_unit, keys)
         direction = directions.mean(0)
-        bias = self._calibrated(state, settings, units, values)
+        bias, looks = self._calibrated(state, settings, units, values)
 
         rows = rows_of(units)
         features = self._features(state, settings, rows)
@@ -308,7 +309,8 @@ class Srcpo(SrcpoModel):
             "violated": (excess > 0).any(-1).mean(),
         }
         moved = unravel(parameters + factor * direction)
-        return eqx.tree_at(lambda state: (state.policy, state.bias), state, (moved, bias)), metrics, values
+        state = eqx.tree_at(lambda state: (state.policy, state.bias, state.looks), state, (moved, bias, looks))
+        return state, metrics, values
 
     def _unit_step(
         self,
@@ -369,8 +371,8 @@ class Srcpo(SrcpoModel):
 
     def _calibrated(
         self, state: LearnerState, settings: Settings, units: Chunk, values: Float[Array, "U C+1"]
-    ) -> Float[Array, " C"]:
-        """The bias after another look at the episodes that finished in these units.
+    ) -> tuple[Float[Array, " C"], Int[Array, ""]]:
+        """The bias after another look at the episodes that finished in these units, and how many looks there were.
 
         Critics of a few updates are precise, but wrong by some amount that changes slowly; finished episodes are right
         on average, but few. So the mean difference between the two is followed slowly and added to the critics' J_C.
@@ -379,8 +381,9 @@ class Srcpo(SrcpoModel):
         found = (risks * ended[:, None]).sum(0) / jnp.maximum(ended.sum(), 1.0)
         error = found - values[:, 1:].mean(0)
         # At first an average with weights 1, 2, 3, ...; then one that forgets.
-        gain = jnp.maximum(settings.calibration, 2 / (state.updates + 2)) * (settings.calibration > 0)
-        return state.bias + gain * jnp.where(ended.sum() > 0, error, 0.0)
+        gain = jnp.maximum(settings.calibration, 2 / (state.looks + 2)) * (settings.calibration > 0)
+        seen = ended.sum() > 0
+        return state.bias + gain * jnp.where(seen, error, 0.0), state.looks + seen
 
     def update_sampler(
         self,

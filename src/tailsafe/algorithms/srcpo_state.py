@@ -72,6 +72,7 @@ class SrcpoConfig:
     # Gradients of J_R and J_C in the policy: through the critics at re-parameterised actions (exact expectations for
     # discrete ones), or advantages times scores, with the TD(lambda) targets as the estimate of Q.
     gradient: Literal["pathwise", "score"] = "pathwise"
+    # See `learning.strategies`: `paper` and `release` in `proposed`, `joint_step`, `linear_step`.
     violated: ViolatedRule = "release"
     state_weighting: Literal["uniform", "discounted"] = "uniform"
     # How the sampler learns: by differentiating J(pi; beta) through g_beta, the conjugate and the critics' beta input;
@@ -84,6 +85,7 @@ class SrcpoConfig:
     clip_observation: float = 10.0
     # The averaged step is shortened where the KL it takes exceeds this many times the bound.
     kl_cap: float = float("inf")
+    # Of matrix products; with bf16 the critics' regression is in bfloat16 and all else in tf32.
     precision: Literal["float32", "tf32", "bf16"] = "float32"
     # How many finished episodes are remembered for the log.
     window: int = 256
@@ -95,10 +97,12 @@ class Settings:
     """What may differ between runs of one program; every leaf is an array.
 
     gamma: discount; trace: lambda of TD(lambda). horizon: 1 / (1 - gamma), or the discounted length of an episode where
-    that is much shorter. max_kl: bound of the trust region, decaying as 1 / (1 + updates / kl_decay)^0.6 (inf:
-    constant). penalty: K. margin: the share of each limit that is kept free. uniform_share: of betas drawn uniformly.
+    that is much shorter. max_kl: bound of the trust region, whose radius, like critic_rate, decays as
+    1 / (1 + updates / kl_decay)^0.6 (inf: constant). penalty: K. margin: the share of each limit that is kept free.
+    uniform_share: of betas drawn uniformly.
     max_weight: of costs, see `strategies.proposed`. recovery_share, joint_updates: see `Srcpo._recovery_share`.
-    calibration: how fast the critics' estimate of J_C is corrected by finished episodes, per update (0: never).
+    calibration: weight of the newest finished episodes in the correction of the critics' J_C, once it is no longer the
+    average of all (0: no correction).
     """
 
     constraints: Constraints
@@ -133,4 +137,6 @@ class LearnerState:
     replay: Replay
     # What the critics' J_C lack compared with finished episodes (C,).
     bias: Float[Array, " C"]
+    # Updates in which episodes finished.
+    looks: Int[Array, ""]
     updates: Int[Array, ""]

@@ -40,7 +40,9 @@ def bench(
     backend: Annotated[list[Backend] | None, typer.Option(help="envs: these engines (default: mujoco).")] = None,
     num_envs: Annotated[list[int] | None, typer.Option(min=1, help="envs: batch sizes (default: 32).")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="envs: control steps per measurement.")] = None,
-    precision: Annotated[Precision, typer.Option(help="update: of matrix products.")] = Precision.float32,
+    precision: Annotated[
+        Precision, typer.Option(help="update: of matrix products; bf16: of the critics.")
+    ] = Precision.float32,
     runs: Annotated[int, typer.Option(min=1, help="update: runs trained by one program.")] = 1,
     json: JsonFlag = False,
 ) -> None:

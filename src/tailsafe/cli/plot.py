@@ -18,12 +18,12 @@ def plot(
 ) -> None:
     """Draw the learning curves of runs: reward, each risk against its limit, cost rate, beta, KL, violations."""
     from tailsafe.viz.figures import check_target
-
-    target = out or runs[0] / "curves.png"
-    check_target(target)
     from tailsafe.viz.run import draw_curves, read_curves, run_folders
 
-    curves = [read_curves(folder) for folder in run_folders(runs)]
+    folders = run_folders(runs)
+    target = out or runs[0] / "curves.png"
+    check_target(target)
+    curves = [read_curves(folder) for folder in folders]
     draw_curves(curves, target)
     if json:
         emit_json({"picture": str(target), "runs": [run.name for run in curves]})

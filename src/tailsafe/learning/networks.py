@@ -53,7 +53,7 @@ class Stack(eqx.Module):
 
     def __call__(self, x: Float[Array, "*S B i"], dtype: DTypeLike | None = None) -> Float[Array, "*S B o"]:
         """x broadcasts against the leading axes. dtype: what products and hidden layers are computed in, if not x's."""
-        given = x.dtype
+        given = jnp.result_type(x, self.weights[0])
         x = x.astype(dtype or given)
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if layer:

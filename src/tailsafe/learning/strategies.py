@@ -60,14 +60,14 @@ def proposed(
     both give the same direction.
     """
     above = excess > 0
-    multipliers, _ = _smallest_step(gram, excess, radius * _length(gram[0, 0]))
+    reach = _reach(gram, radius)
+    multipliers, _ = _smallest_step(gram, excess, reach[0])
     nu = jnp.where(multipliers[0] > 0, multipliers[0], 1.0)  # zero only if the reward has no gradient at all
     satisfied_costs = jnp.minimum(multipliers[1:] / nu, radius * max_weight)
 
-    reach = _reach(gram, radius)
-    joins = above if violated == "paper" else above | (excess + reach >= 0)
+    joins = above if violated == "paper" else above | (excess + reach[1:] >= 0)
     active = joins.astype(gram.dtype)
-    asked = excess if violated == "paper" else jnp.where(above, reach, excess)
+    asked = excess if violated == "paper" else jnp.where(above, reach[1:], excess)
     recovery = nonnegative_qp(gram[1:, 1:] * active[:, None] * active[None, :], jnp.where(joins, asked, 0.0))
     total = recovery.sum()
     # No gradient can reduce the violation: spread the weight evenly (the step is then zero anyway).
@@ -97,12 +97,13 @@ def joint_step(
       coefficients of (F^+ grad J_R, F^+ grad J_C1, ...).
     """
     above = excess > 0
-    asked = jnp.where(above, recovery_share * _reach(gram, radius), excess)
-    most = radius * _length(gram[0, 0])
-    without_loss = _best_step(gram, asked, excess, radius, jnp.zeros_like(most))
-    reduced = -(gram @ without_loss)[1:]
-    stuck = jnp.any(above & (reduced < _WORTHWHILE * asked))
-    return jnp.where(stuck, _best_step(gram, asked, excess, radius, -most), without_loss)
+    reach = _reach(gram, radius)
+    asked = jnp.where(above, recovery_share * reach[1:], excess)
+    without_loss = _best_step(gram, asked, excess, radius, may_lose=False)
+    changes = gram @ without_loss
+    # Parallel gradients: there is no such step, and what the program answered instead does lose.
+    stuck = jnp.any(above & (-changes[1:] < _WORTHWHILE * asked)) | (changes[0] < -_TOLERANCE * reach[0])
+    return jnp.where(stuck, _best_step(gram, asked, excess, radius, may_lose=True), without_loss)
 
 
 def linear_step(
@@ -117,8 +118,8 @@ def linear_step(
       coefficients of (F^+ grad J_R, F^+ grad J_C1, ...).
     """
     # A hair inside the trust region, where there is a step to find.
-    asked = jnp.minimum(excess, (1 - _TOLERANCE) * _reach(gram, radius))
-    return _best_step(gram, asked, excess, radius, -radius * _length(gram[0, 0]))
+    asked = jnp.minimum(excess, (1 - _TOLERANCE) * _reach(gram, radius)[1:])
+    return _best_step(gram, asked, excess, radius, may_lose=True)
 
 
 def _best_step(
@@ -126,18 +127,22 @@ def _best_step(
     asked: Float[Array, " N"],
     excess: Float[Array, " N"],
     radius: Float[Array, ""],
-    least: Float[Array, ""],
+    *,
+    may_lose: bool,
 ) -> Float[Array, " 1+N"]:
-    """The step of at most `radius` that reduces costs as `asked` and gains most, but at least `least`.
+    """The step of at most `radius` that reduces costs as `asked` and gains most; a loss only if it `may_lose`.
 
     Constraints that no step of this length can break are left out. If what is asked does not fit, the shortest step
-    that has it all is cut to the radius.
+    that has it all (without a loss, unless it may lose) is cut to the radius.
     """
-    active = (excess + _reach(gram, radius) >= 0).astype(gram.dtype)
+    reach = _reach(gram, radius)
+    most = reach[0]
+    active = (excess + reach[1:] >= 0).astype(gram.dtype)
     asked = asked * active
     on = jnp.concatenate([jnp.ones(1, gram.dtype), active])
     within = gram * on[:, None] * on[None, :]
-    most = radius * _length(gram[0, 0])
+    # Rounding, next to what a step of this length can do.
+    slack = 1e-3 * _TOLERANCE * reach
 
     def halve(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
@@ -145,20 +150,26 @@ def _best_step(
         multipliers, squared = _smallest_step(within, asked, middle)
         # Parallel gradients: no step has this gain within the constraints, and the dual's finite answer is none either.
         changes = within @ Weights(multipliers[0], multipliers[1:]).signed()
-        gained = changes[0] >= middle - _TOLERANCE * jnp.maximum(jnp.abs(middle), 0.01 * most)
-        kept = jnp.all(changes[1:] <= -asked + _TOLERANCE * jnp.abs(asked))
+        gained = changes[0] >= middle - jnp.maximum(_TOLERANCE * jnp.abs(middle), slack[0])
+        kept = jnp.all(changes[1:] <= -asked + jnp.maximum(_TOLERANCE * jnp.abs(asked), slack[1:]))
         fits = gained & kept & (squared <= radius**2)
         return jnp.where(fits, middle, low), jnp.where(fits, high, middle)
 
+    # Every step in the trust region gains at least -most.
+    least = -most if may_lose else jnp.zeros_like(most)
     gain, _ = jax.lax.fori_loop(0, _BISECTIONS, halve, (least, most))
+    if may_lose:
+        # Nothing fits: what is too long to be taken as it is may also lose more than that.
+        heard = jnp.ones_like(on).at[0].set(jnp.where(gain > least, 1.0, 0.0))
+        within = within * heard[:, None] * heard[None, :]
     multipliers, squared = _smallest_step(within, asked, gain)
     cut = jnp.minimum(1.0, radius / jnp.sqrt(jnp.maximum(squared, 1e-30)))
     return Weights(cut * multipliers[0], cut * multipliers[1:]).signed()
 
 
-def _reach(gram: Float[Array, "1+N 1+N"], radius: Float[Array, ""]) -> Float[Array, " N"]:
-    """The most by which a step of this length can change each cost, to first order."""
-    return radius * _length(jnp.diagonal(gram)[1:])
+def _reach(gram: Float[Array, "1+N 1+N"], radius: Float[Array, ""]) -> Float[Array, " 1+N"]:
+    """The most by which a step of this length can change the reward and each cost, to first order."""
+    return radius * _length(jnp.diagonal(gram))
 
 
 def _smallest_step(

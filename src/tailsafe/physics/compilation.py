@@ -15,8 +15,8 @@ def prepare_jax(*, mjx: bool = True) -> None:
 
     On a machine with few cores XLA's thread pool is as small, and MJX's nested loops can block it for good: seen with
     jaxlib 0.10 on two cores from about two hundred environments on, never with a pool of eight. NPROC is the variable
-    XLA reads the size from; one that the user has set is left alone. Without MJX the pool stays small: an update of the
-    laptop preset takes 0.50 s on two threads and 0.66 s on eight that share two cores.
+    XLA reads the size from; one that the user has set is left alone. Without MJX the pool stays small, which is faster
+    (docs/performance.md); a process that is to use both must begin with MJX, or set NPROC itself.
 
     Compiled programs are kept in TAILSAFE_CACHE (default: ~/.cache/tailsafe/jax; an empty value switches the cache
     off), unless the user has configured a cache for JAX.
