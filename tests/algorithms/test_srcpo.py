@@ -101,11 +101,9 @@ def test_joined_chunks_keep_every_row():
 
 
 def test_the_rewards_part_of_a_recovery_vanishes():
-    algorithm, settings, state = make(violated="joint")
+    _, settings, _ = make(violated="joint")
     settings = replace(settings, recovery_share=jnp.asarray(0.6), joint_updates=jnp.asarray(10.0))
-    shares = [
-        float(algorithm._recovery_share(replace(state, updates=jnp.int32(n)), settings)) for n in (0, 1, 10, 20, 1000)
-    ]
+    shares = [float(settings.recovery_share_after(jnp.int32(n))) for n in (0, 1, 10, 20, 1000)]
     assert shares[:3] == pytest.approx([0.6, 0.6, 0.6])
     # Half of 0.8 at right angles, then a hundredth of it.
     assert shares[3:] == pytest.approx([np.sqrt(1 - 0.4**2), np.sqrt(1 - 0.008**2)])

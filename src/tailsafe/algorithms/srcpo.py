@@ -220,7 +220,7 @@ class Srcpo(SrcpoModel):
             features,
             wanted,
             settings.constraints.largest_return,
-            settings.critic_rate * self._slowing(state, settings),
+            settings.critic_rate * settings.slowing(state.updates),
             self.config.critic_iterations,
             self.config.critic_minibatches,
             PRECISIONS[self.config.precision].critics,
@@ -276,7 +276,7 @@ class Srcpo(SrcpoModel):
         units = jax.tree.map(partial(split_by_unit, groups=config.groups), without_initial(batch))
         initial = initial_by_unit(batch.initial_observation, config.groups)
         parameters, unravel = ravel_pytree(state.policy)
-        radius = self._radius(state, settings)
+        radius = settings.radius(state.updates)
         for_units, for_entropy = jax.random.split(key)
         keys = jax.random.split(for_units, units.reward.shape[0])
         solve = partial(self._unit_step, state, settings, parameters, unravel, radius)
@@ -361,7 +361,7 @@ class Srcpo(SrcpoModel):
         values = self._values(state, settings, unit, initial_observation, for_value).at[1:].add(state.bias)
         excess = values[1:] - constraints.limit * (1 - settings.margin)
         if self.config.violated == "joint":
-            step = step_of(solved, gram, joint_step(gram, excess, radius, self._recovery_share(state, settings)))
+            step = step_of(solved, gram, joint_step(gram, excess, radius, settings.recovery_share_after(state.updates)))
         elif self.config.violated == "linear":
             step = step_of(solved, gram, linear_step(gram, excess, radius))
         else:
@@ -439,23 +439,3 @@ class Srcpo(SrcpoModel):
             "beta": settings.constraints.beta(state.sampler.mode).reshape(-1),
         }
         return state, metrics
-
-    # --- pieces -------------------------------------------------------------------------------------------------------
-
-    def _radius(self, state: LearnerState, settings: Settings) -> Float[Array, ""]:
-        """eps_t = sqrt(2 max_kl), decaying with the number of updates."""
-        return jnp.sqrt(2 * settings.max_kl) * self._slowing(state, settings)
-
-    def _slowing(self, state: LearnerState, settings: Settings) -> Float[Array, ""]:
-        """What is left of the speed of policy and critics: slower policies let critics average longer."""
-        return (1.0 + state.updates / settings.kl_decay) ** -0.6
-
-    def _recovery_share(self, state: LearnerState, settings: Settings) -> Float[Array, ""]:
-        """How much of the trust region a violated constraint gets (rule `joint`): from `recovery_share` towards one.
-
-        The rest of the radius, which the reward gets at right angles, stays constant for `joint_updates` updates and
-        then falls with their number (the update rule multiplies it by alpha_t, which vanishes).
-        """
-        early = jnp.minimum(1.0, settings.joint_updates / jnp.maximum(state.updates, 1))
-        for_reward = jnp.sqrt(1 - settings.recovery_share**2) * early
-        return jnp.sqrt(1 - for_reward**2)

@@ -100,7 +100,7 @@ class Settings:
     that is much shorter. max_kl: bound of the trust region, whose radius, like critic_rate, decays as
     1 / (1 + updates / kl_decay)^0.6 (inf: constant). penalty: K. margin: the share of each limit that is kept free.
     uniform_share: of betas drawn uniformly.
-    max_weight: of costs, see `strategies.proposed`. recovery_share, joint_updates: see `Srcpo._recovery_share`.
+    max_weight: of costs, see `strategies.proposed`. recovery_share, joint_updates: see `recovery_share_after`.
     calibration: weight of the newest finished episodes in the correction of the critics' J_C, once it is no longer the
     average of all (0: no correction).
     """
@@ -121,6 +121,24 @@ class Settings:
     recovery_share: Float[Array, ""]
     joint_updates: Float[Array, ""]
     calibration: Float[Array, ""]
+
+    def slowing(self, updates: Int[Array, ""]) -> Float[Array, ""]:
+        """What is left of the speed of policy and critics: slower policies let critics average longer."""
+        return (1.0 + updates / self.kl_decay) ** -0.6
+
+    def radius(self, updates: Int[Array, ""]) -> Float[Array, ""]:
+        """eps_t = sqrt(2 max_kl), decaying with the number of updates."""
+        return jnp.sqrt(2 * self.max_kl) * self.slowing(updates)
+
+    def recovery_share_after(self, updates: Int[Array, ""]) -> Float[Array, ""]:
+        """How much of the trust region a violated constraint gets (rule `joint`): from `recovery_share` towards one.
+
+        The rest of the radius, which the reward gets at right angles, stays constant for `joint_updates` updates and
+        then falls with their number (the update rule multiplies it by alpha_t, which vanishes).
+        """
+        early = jnp.minimum(1.0, self.joint_updates / jnp.maximum(updates, 1))
+        for_reward = jnp.sqrt(1 - self.recovery_share**2) * early
+        return jnp.sqrt(1 - for_reward**2)
 
 
 @jax.tree_util.register_dataclass
