@@ -225,7 +225,6 @@ TABULAR = ["tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", "2"]
         (["spectrum", "wang:0.5", "--cells", "x"], "--cells"),
         (["spectrum", "wang:0.5", "--plot", "picture.bmp"], "a picture ends in"),
         (["spectrum", "wang:0.5", "--plot", "nowhere/picture.png"], "does not exist"),
-        (["plot", "nowhere"], "no such run"),
         (["spectrum", "cvar:0.5", "--paper-table"], "no row for cvar:0.5"),
         (["spectrum"], "Missing argument"),
         (["spectrum", "mean", "--cell", "3"], "No such option"),

@@ -153,6 +153,16 @@ def test_limits_of_a_finite_problem_count_its_horizon(tmp_path):
     assert float(plan.settings.gamma) == pytest.approx(problem.discount)
 
 
+def test_limits_without_a_unit(tmp_path):
+    """As on the command line: discounted for finite problems, refused elsewhere."""
+    config = finite_config(tmp_path, 1)
+    plan = make_plan(TrainConfig("finite", constraints=[ts.Constraint("cost", "mean", 0.5)], **_rest(config)))
+    assert plan.discounted_limits == (0.5,)
+    assert plan.config.constraints[0].unit == "discounted"
+    with pytest.raises(ts.InputError, match="say in which unit"):
+        make_plan(ts.TrainConfig("point-goal", constraints=[ts.Constraint("collision", "mean", 0.5)], settings=TINY))
+
+
 def _rest(config):
     return {"settings": config.settings, "preset": "laptop"}
 

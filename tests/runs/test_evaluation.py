@@ -384,7 +384,7 @@ def test_mistakes_are_one_line(call, finite_run, tmp_path):
         (["evaluate", finite_run, "--interval", "guess"], "distribution-free or bootstrap"),
         (["evaluate", finite_run, "--episodes", 1], "episodes"),
         (["evaluate", finite_run, "--plot", tmp_path / "x.txt"], "picture ends in"),
-        (["plot", tmp_path / "nothing"], "does not exist"),
+        (["plot", tmp_path / "nothing"], "no such run"),
         (["plot", finite_run], "metrics.csv"),
     ]:
         code, out, err = call(*arguments)

@@ -119,10 +119,10 @@ def _print(result: Evaluation) -> None:
 
     out = console()
     described, reward = result.policy, result.reward
-    kind = "likeliest" if result.deterministic else "random"
+    kind = "its likeliest actions" if result.deterministic else "actions drawn from the policy"
     out.print(
         f"{described.task.name}, {described.algorithm} after {described.steps} steps: {len(result.episodes)} fresh "
-        f"episodes with {kind} actions, bounds at confidence {result.confidence:g}"
+        f"episodes with {kind}, bounds at confidence {result.confidence:g}"
     )
     out.print(f"reward [bold]{reward.mean:.5g}[/bold] {_range(reward.student)} per episode")
     # One column per constraint: bounds side by side would not fit into a terminal.
@@ -134,11 +134,14 @@ def _print(result: Evaluation) -> None:
         if report.verdict != "cannot tell" or result.exact is not None:
             continue
         if math.isinf(report.largest_return):
-            out.print(f"{report.description.name}: no upper bound, since the largest cost of a step is not known")
+            out.print(
+                f"{report.description.name}: no upper bound, since the largest cost of a step is not known: train with "
+                "--set largest_cost=..., or evaluate with --interval bootstrap"
+            )
         elif report.episodes_needed is not None and report.decided_by == "distribution-free":
             out.print(
                 f"{report.description.name}: about {report.episodes_needed} episodes would confirm the limit "
-                f"(--episodes {report.episodes_needed})"
+                f"for any law of the costs (--episodes {report.episodes_needed}); --interval bootstrap needs fewer"
             )
     if result.exact is not None:
         exact = result.exact

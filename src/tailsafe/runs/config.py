@@ -27,13 +27,15 @@ class Constraint:
 
     name: of the cost, as the task calls it. spectrum: the risk measure, or its text (`cvar:0.75`). limit: in the unit
     `step` (a rate: the discounted sum is limit / (1 - gamma)), `discounted` (the discounted sum itself) or `episode` (a
-    sum over an episode of the task's full length, spread evenly).
+    sum over an episode of the task's full length, spread evenly). All three limit the discounted sum, to which late
+    steps of long episodes hardly contribute. Without a unit the limits of task `finite` are `discounted`, as on the
+    command line; other tasks need one.
     """
 
     name: str
     spectrum: SpectralRisk
     limit: float
-    unit: Unit = "step"
+    unit: Unit | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.spectrum, str):
@@ -42,7 +44,7 @@ class Constraint:
             raise InputError(f"constraint {self.name!r}: {self.spectrum!r} is no risk measure; try ts.CVaR(0.75)")
         if isinstance(self.limit, bool) or not isinstance(self.limit, int | float) or not 0 <= self.limit < math.inf:
             raise InputError(f"constraint {self.name!r}: limit is {self.limit!r}; it must be finite and not negative")
-        if self.unit not in UNITS:
+        if self.unit not in (None, *UNITS):
             raise InputError(f"constraint {self.name!r}: unit is {self.unit!r}; it must be one of {', '.join(UNITS)}")
         object.__setattr__(self, "limit", float(self.limit))
 

@@ -18,7 +18,7 @@ from tailsafe.errors import InputError
 from tailsafe.learning.constraints import stack_constraints
 from tailsafe.learning.environments import EnvironmentSpec, HostEnvironments, JaxEnvironments
 from tailsafe.risk import SpectralRisk, StepSpectrum, parse_spectrum
-from tailsafe.runs.config import Constraint, TrainConfig, Unit, make_constraints
+from tailsafe.runs.config import UNITS, Constraint, TrainConfig, Unit, make_constraints
 from tailsafe.runs.keys import resolved_values
 from tailsafe.tabular.problem import FiniteCMDP
 
@@ -147,7 +147,16 @@ def _constraints(
         raise InputError(
             f"constraints are for {names}; {spec.name} needs one for each of its costs: {', '.join(spec.cost_names)}"
         )
-    return tuple(_portable(given[name], config.settings) for name in spec.cost_names)
+    unit = default_unit(config.task)
+    return tuple(_portable(_with_unit(given[name], unit), config.settings) for name in spec.cost_names)
+
+
+def _with_unit(constraint: Constraint, default: Unit | None) -> Constraint:
+    if constraint.unit is not None:
+        return constraint
+    if default is None:
+        raise InputError(f"constraint {constraint.name!r}: say in which unit its limit is: unit={' or '.join(UNITS)}")
+    return replace(constraint, unit=default)
 
 
 def _portable(constraint: Constraint, settings: Mapping[str, Any]) -> Constraint:

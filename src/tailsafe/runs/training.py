@@ -223,7 +223,10 @@ class _Session:
         """From the last checkpoint, or the beginning, to the end."""
         plan, total = self._plan, self._plan.total_updates
         name = f"{plan.text} seed {self._seeds[0]}" + (f"-{self._seeds[-1]}" if len(self._seeds) > 1 else "")
-        self._progress.start(name, total * plan.steps_per_update)
+        steps, asked = total * plan.steps_per_update, int(plan.values["total_steps"])
+        self._progress.start(name, steps)
+        if steps != asked:
+            self._progress.say(f"{asked:,} steps rounded up to whole updates of {plan.steps_per_update:,}")
         state = self._loop.begin()
         state, updates, seconds = self._restored(state)
         for place in self._folders:
