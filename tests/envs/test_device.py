@@ -100,6 +100,21 @@ def test_layouts_do_not_depend_on_the_batch() -> None:
 
 
 @pytest.mark.slow
+def test_steps_hardly_depend_on_the_batch() -> None:
+    """XLA compiles another program for another size: only rounding differs (on engine `mujoco` nothing does)."""
+    small, large = DeviceRunner(TASKS["point-goal"], 2), DeviceRunner(TASKS["point-goal"], 5)
+    small.reset(9)
+    large.reset(9)
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        action = rng.uniform(-1, 1, (5, 2))
+        first, second = small.step(action[:2]), large.step(action)
+        np.testing.assert_allclose(first.observation, second.observation[:2], atol=1e-4)
+        np.testing.assert_allclose(first.reward, second.reward[:2], atol=1e-5)
+        np.testing.assert_array_equal(first.costs, second.costs[:2])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_engines_agree_in_distribution(name: str, report: Any) -> None:
     """Episodes under random and scripted driving: mean reward and cost within three standard errors."""
