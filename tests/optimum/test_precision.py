@@ -5,7 +5,7 @@ import pytest
 
 from tests.optimum.test_known_optimum import GAP, learned
 
-# A CPU computes tf32 as float32; there would be nothing to see.
+# A CPU computes tf32 as float32 and only emulates bfloat16.
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a GPU")]
 
 

@@ -198,4 +198,5 @@ def test_the_biped_falls_under_zero_action(biped):
         filtered = 0.5 * filtered + 0.5 * pose
         control_step(filtered)
         steps += 1
-    assert 0.02 * steps == pytest.approx(2.2, abs=0.1)
+    # Ours takes 111 steps: the sheet's 2.2 s with all collision shapes, three steps before its other figure.
+    assert 0.02 * steps == pytest.approx(2.2, abs=0.05)
