@@ -186,7 +186,11 @@ def moved_goal(state: Any, origin: np.ndarray) -> Any:
 
 def readings(recording: Recording) -> Readings:
     """What the original measured after each step."""
-    return Readings(sensors=jnp.asarray(recording.arrays["obs"][:, :3], float), touches=jnp.asarray(recording.touches))
+    return Readings(
+        sensors=jnp.asarray(recording.arrays["obs"][:, :3], float),
+        touches=jnp.asarray(recording.touches),
+        before=jnp.zeros((recording.steps, 0, 0), float),
+    )
 
 
 def _meta(path: Path) -> dict[str, Any]:

@@ -60,6 +60,11 @@ def tolerances(recording: Recording) -> dict[str, float]:
 # --- one control step ---------------------------------------------------------------------------------------
 
 
+def controls(recording: Recording) -> np.ndarray:
+    """What the recorded actions do to the actuators; navigation tasks remember nothing."""
+    return recording.task.controls(recording.arrays["action"], np.zeros((recording.steps, 0)))
+
+
 def step_mujoco(recording: Recording) -> tuple[PhysicsState, Readings]:
     """One control step of the C engine from the recorded states."""
     task, state = recording.task, recorded.task_state(recording, "before")
@@ -67,12 +72,12 @@ def step_mujoco(recording: Recording) -> tuple[PhysicsState, Readings]:
     engine = MujocoEngine(task, recording.steps)
     engine.set_mocap(mocap_rows(task, state, physics.time))
     rows = np.concatenate([physics.time[:, None], physics.qpos, physics.qvel], axis=1)
-    after, sensors, touches = engine.step(rows, task.controls(recording.arrays["action"]))
+    after, sensors, touches, before = engine.step(rows, controls(recording))
     engine.close()
     nq = physics.qpos.shape[1]
     return (
         PhysicsState(time=after[:, 0], qpos=after[:, 1 : 1 + nq], qvel=after[:, 1 + nq :]),
-        Readings(sensors=sensors, touches=touches),
+        Readings(sensors=sensors, touches=touches, before=before),
     )
 
 
@@ -93,13 +98,13 @@ def step_mjx(recording: Recording) -> tuple[PhysicsState, Readings]:
 
     @jax.jit
     @jax.vmap
-    def step(state: Any, physics: PhysicsState, action: Any) -> tuple[PhysicsState, Readings]:
-        return engine.step(physics, task.controls(action), lambda time: task.mocap(state, time))
+    def step(state: Any, physics: PhysicsState, control: Any) -> tuple[PhysicsState, Readings]:
+        return engine.step(physics, control, lambda time: task.mocap(state, time))
 
     rows = (
         recorded.task_state(recording, "before"),
         recorded.physics(recording, "before"),
-        jnp.asarray(recording.arrays["action"], float),
+        jnp.asarray(controls(recording), float),
     )
     chunks = []
     for start in range(0, recording.steps, MJX_ROWS):
@@ -133,7 +138,9 @@ def differences(
 def judge(recording: Recording, after: PhysicsState, readings: Readings) -> tuple[Any, Any, Any]:
     """Task logic on the result of a step: new task state, outcome, observation (with the goal the original drew)."""
     task = recording.task
-    state, outcome = jax.vmap(task.advance)(recorded.task_state(recording, "before"), after, readings)
+    state, outcome = jax.vmap(task.advance)(
+        recorded.task_state(recording, "before"), controls(recording), after, readings
+    )
     observation = jax.vmap(task.observe)(recorded.with_recorded_goal(recording, state), after, readings)
     return state, outcome, np.asarray(observation)
 
@@ -247,7 +254,7 @@ def check_logic(recording: Recording, origin: np.ndarray | None, report: Any) ->
     before = recorded.task_state(recording, "before", origin)
     physics = recorded.physics(recording, "after", origin)
     readings = recorded.readings(recording)
-    state, outcome = jax.vmap(task.advance)(before, physics, readings)
+    state, outcome = jax.vmap(task.advance)(before, controls(recording), physics, readings)
     after = recorded.with_recorded_goal(recording, state, origin)
     observation = np.asarray(jax.vmap(task.observe)(after, physics, readings), float)
     off = np.abs(observation - recording.arrays["obs"])
@@ -302,7 +309,7 @@ def test_first_observation(name: str) -> None:
         task = recording.task
         with float64_on_host():
             state = jax.tree.map(lambda leaf: leaf[0], recorded.task_state(recording, "before"))
-            observation = np.asarray(task.observe(state, task.spawn(state), task.spawn_readings()))
+            observation = np.asarray(task.observe(state, task.spawn(state), task.spawn_readings(state)))
         np.testing.assert_allclose(observation[3:], episode["obs_reset"][3:], rtol=0, atol=1e-6)
         if name.startswith("point"):
             np.testing.assert_allclose(observation[:3], episode["obs_reset"][:3], rtol=0, atol=1e-9)

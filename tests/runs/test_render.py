@@ -12,7 +12,7 @@ from tailsafe.learning.actions import BoxActions
 from tailsafe.learning.environments import EnvironmentSpec
 from tailsafe.runs.evaluation import evaluate
 from tailsafe.runs.policy import load_policy
-from tailsafe.tasks import get_task, observation_size
+from tailsafe.tasks import action_size, get_task, observation_size
 from tailsafe.viz.video import film
 from tests.runs.hand_made import constraint, describe, finite_description, save
 from tests.tabular.problems import gamble
@@ -24,7 +24,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("point-goal")
     task = get_task("point-goal")
     spec = EnvironmentSpec(
-        task.name, observation_size(task), BoxActions(task.action_size), ("collision",), task.episode_length, (1.0,)
+        task.name, observation_size(task), BoxActions(action_size(task)), ("collision",), task.episode_length, (1.0,)
     )
     limit = constraint("collision", limit=0.025, unit="step", discounted_limit=2.5)
     save(folder, describe(spec, [limit], 0.99, augmented=True))

@@ -115,7 +115,7 @@ def test_a_goal_without_room_ends_the_episode(monkeypatch: pytest.MonkeyPatch) -
     state = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), drawn("point-goal"))
     at_the_goal = task.spawn(replace(state, robot=state.goal))
     monkeypatch.setattr("tailsafe.tasks.goal.draw_goal", lambda *_, **__: (jnp.zeros(2), jnp.bool_(False)))
-    after, outcome = task.advance(state, at_the_goal, task.spawn_readings())
+    after, outcome = task.advance(state, jnp.zeros(2), at_the_goal, task.spawn_readings(state))
     assert bool(outcome.success)
     assert bool(outcome.terminated)
     np.testing.assert_array_equal(after.goal, state.goal)

@@ -22,7 +22,7 @@ import numpy as np
 from tailsafe.envs.vector import BACKENDS
 from tailsafe.errors import InputError
 from tailsafe.physics.mjx_engine import import_mjx
-from tailsafe.tasks import TASKS, Task, get_task
+from tailsafe.tasks import TASKS, Task, action_size, get_task, task_units
 
 _ROUNDS = 3
 
@@ -83,7 +83,8 @@ def _prepare_mujoco(task: Task[Any], num_envs: int, steps: int | None, threads: 
     begun = time.perf_counter()
     batch = HostBatch(task, num_envs, threads)
     batch.reset(seed=0)
-    actions = np.random.default_rng(0).uniform(-1, 1, (count, num_envs, task.action_size))
+    actions = np.random.default_rng(0).uniform(-1, 1, (count, num_envs, action_size(task)))
+    actions = task_units(task, actions)
     batch.step(actions[0])
     batch.renew(np.zeros(num_envs, bool))  # compiles what the end of the episodes below needs
     compile_seconds = time.perf_counter() - begun
@@ -92,7 +93,7 @@ def _prepare_mujoco(task: Task[Any], num_envs: int, steps: int | None, threads: 
         # Step by step in turns, from the same states: contacts and gremlins make some steps dearer than others.
         seconds, raw_seconds = 0.0, 0.0
         for action in actions:
-            raw = batch.engine.raw_call(batch.rows, action)
+            raw = batch.engine.raw_call(batch.rows, batch.next_controls(action))
             raw_seconds += _seconds(raw)
             seconds += _seconds(partial(batch.step, action))
         batch.close()
@@ -114,7 +115,7 @@ def _prepare_mjx(task: Task[Any], num_envs: int, steps: int | None, threads: int
     keys = jax.random.split(jax.random.key(1), count)
 
     def act(key: Any) -> Any:
-        return jax.random.uniform(key, (num_envs, task.action_size), minval=-1.0, maxval=1.0)
+        return task_units(task, jax.random.uniform(key, (num_envs, action_size(task)), minval=-1.0, maxval=1.0))
 
     def whole_step(state: Any, key: Any) -> tuple[Any, Any]:
         state, step = batch.step(state, act(key))
@@ -122,7 +123,8 @@ def _prepare_mjx(task: Task[Any], num_envs: int, steps: int | None, threads: int
 
     def raw_step(physics: Any, key: Any) -> tuple[Any, Any]:
         def one(physics: Any, state: Any, action: Any) -> Any:
-            return batch.engine.step(physics, task.controls(action), lambda time: task.mocap(state, time))
+            controls = task.controls(action, task.memory(state))
+            return batch.engine.step(physics, controls, lambda time: task.mocap(state, time))
 
         physics, readings = jax.vmap(one)(physics, state.episode.task, act(key))
         return physics, readings.sensors.sum()

@@ -32,7 +32,7 @@ def evaluate(
     interval: Annotated[
         str, typer.Option(help="Which bounds decide: distribution-free (holds for any costs) or bootstrap (narrower).")
     ] = "distribution-free",
-    backend: Annotated[str, typer.Option(help="Engine of the navigation tasks: auto, mujoco or mjx.")] = "auto",
+    backend: Annotated[str, typer.Option(help="Engine of the built-in tasks: auto, mujoco or mjx.")] = "auto",
     plot: Annotated[Path | None, typer.Option(help="Where to draw (default: evaluation.png in the run).")] = None,
     json: JsonFlag = False,
 ) -> None:

@@ -27,7 +27,7 @@ def render(
     ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Play the policy in its navigation task (engine mujoco) and write a picture or a film; no display is needed."""
+    """Play the policy in its task (engine mujoco) and write a picture or a film; no display is needed."""
     from tailsafe.runs.policy import load_policy
 
     target = out or (run if run.is_dir() else run.parent) / ("paths.png" if map else "film.gif")

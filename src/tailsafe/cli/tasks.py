@@ -12,14 +12,14 @@ def tasks(json: JsonFlag = False) -> None:
     """List the tasks: names, sizes, costs and the limits they come with."""
     from rich.table import Table
 
-    from tailsafe.tasks import TASKS, observation_size
+    from tailsafe.tasks import TASKS, action_size, observation_size
 
     rows: list[dict[str, Any]] = [
         {
             "name": task.name,
             "gymnasium_id": task.gymnasium_id,
             "observation_size": observation_size(task),
-            "action_size": task.action_size,
+            "action_size": action_size(task),
             "episode_length": task.episode_length,
             "control_period": task.timestep * task.substeps,
             "costs": [limit.name for limit in task.limits],

@@ -84,12 +84,11 @@ class DeviceBatch:
         return renewed
 
     def _step_one(self, episode: Episode, action: Float[Array, " A"]) -> tuple[Episode, Step]:
+        controls = self.task.controls(action, self.task.memory(episode.task))
         physics, readings = self.engine.step(
-            episode.physics,
-            self.task.controls(action),
-            lambda time: self.task.mocap(episode.task, time),
+            episode.physics, controls, lambda time: self.task.mocap(episode.task, time)
         )
-        return conclude(self.task, episode, physics, readings)
+        return conclude(self.task, episode, controls, physics, readings)
 
     def _first_attempt(self, episode: Episode) -> NextEpisode:
         drawn, valid = self.task.try_reset(_attempt_key(episode, jnp.int32(0)))

@@ -77,23 +77,36 @@ def start(task: Task[Any], key: PRNGKeyArray, episode: Int[Array, ""], state: An
         key=key,
         episode=episode,
         steps=jnp.int32(0),
-        observation=task.observe(state, physics, task.spawn_readings()),
+        observation=task.observe(state, physics, task.spawn_readings(state)),
     )
 
 
-def conclude(task: Task[Any], episode: Episode, physics: PhysicsState, readings: Readings) -> tuple[Episode, Step]:
+def conclude(
+    task: Task[Any], episode: Episode, controls: Float[Array, " U"], physics: PhysicsState, readings: Readings
+) -> tuple[Episode, Step]:
     """Judge the control step that took `episode` to `physics`. No reset: the caller decides."""
     stable = _is_stable(episode, physics, readings)
+    moves = stable & ~task.halted(episode.task)
     # Nothing that is not a number gets past this line.
-    physics = jax.tree.map(lambda new, old: jnp.where(stable, new, old), physics, episode.physics)
-    readings = jax.tree.map(lambda new: jnp.where(stable, new, jnp.zeros_like(new)), readings)
-    state, outcome = task.advance(episode.task, physics, readings)
-    observation = jnp.where(stable, task.observe(state, physics, readings), episode.observation)
+    physics = jax.tree.map(lambda new, old: jnp.where(moves, new, old), physics, episode.physics)
+    readings = _finite(readings, physics, stable)
+    state, outcome = task.advance(episode.task, controls, physics, readings)
+    observation = jnp.where(moves, task.observe(state, physics, readings), episode.observation)
     steps = episode.steps + 1
     after = Episode(
         physics=physics, task=state, key=episode.key, episode=episode.episode, steps=steps, observation=observation
     )
     return after, _step(outcome, observation, stable, steps >= task.episode_length)
+
+
+def _finite(readings: Readings, physics: PhysicsState, stable: Bool[Array, ""]) -> Readings:
+    """The readings of a stable step; else zeros, and a robot that has not moved."""
+    still = jnp.concatenate([physics.qpos, physics.qvel]) if readings.before.size else 0.0
+    return Readings(
+        sensors=jnp.where(stable, readings.sensors, 0.0),
+        touches=readings.touches & stable,
+        before=jnp.where(stable, readings.before, still),
+    )
 
 
 def _step(outcome: Outcome, observation: Array, stable: Any, timed_out: Any) -> Step:
@@ -116,5 +129,5 @@ def _is_stable(episode: Episode, physics: PhysicsState, readings: Readings) -> B
         return jnp.all(jnp.isfinite(values) & (jnp.abs(values) < _LARGEST))
 
     advanced = physics.time > episode.physics.time
-    parts = (physics.qpos, physics.qvel, readings.sensors)
+    parts = (physics.qpos, physics.qvel, readings.sensors)  # `before` is finite where these are
     return jnp.all(jnp.stack([advanced, *map(credible, parts)]))

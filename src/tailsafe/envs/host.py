@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tailsafe.envs.episodes import Episode, Step, begin, conclude, environment_keys, start
 from tailsafe.envs.packing import Packed, Packing
 from tailsafe.physics.mujoco_engine import MujocoEngine
-from tailsafe.tasks.base import PhysicsState, Readings, Task
+from tailsafe.tasks.base import PhysicsState, Readings, Task, action_size
 
 
 @contextlib.contextmanager
@@ -57,12 +57,19 @@ class HostBatch:
     def step(self, actions: Float[NDArray[np.float64], "N A"], *, renew: bool = True) -> Step:
         """One control step everywhere, and the next episode where one ended (unless not `renew`)."""
         with float64_on_host():
-            measured = self.engine.step(self._state, self.task.controls(np.asarray(actions)))
-            self._take(self._each(self._programs.finish, *measured))
+            controls = self.next_controls(actions)
+            measured = self.engine.step(self._state, controls)
+            rows = [part.reshape(self.num_envs, -1) for part in (controls, *measured) if part.size]
+            self._take(self._each(self._programs.finish, np.concatenate(rows, axis=1, dtype=np.float64)))
             step: Step = self._part("step")
         if renew and (done := np.asarray(step.done)).any():
             self.renew(done)
         return step
+
+    def next_controls(self, actions: Float[NDArray[np.float64], "N A"]) -> Float[NDArray[np.float64], "N U"]:
+        """The actuators' inputs if `actions` came next."""
+        controls: NDArray[np.float64] = self.task.controls(np.asarray(actions), self._part("memory"))
+        return controls
 
     def renew(self, done: Bool[NDArray[np.bool_], " N"]) -> Episode:
         """Begin the next episode where `done`."""
@@ -131,11 +138,20 @@ class _Programs:
         self._task = task
         key = jax.eval_shape(jax.random.key, 0)
         episode = jax.eval_shape(lambda key: begin(task, key, jnp.int32(0)), key)
-        readings = jax.eval_shape(task.spawn_readings)
-        _, self._step = jax.eval_shape(partial(conclude, task), episode, episode.physics, readings)
+        self._readings = jax.eval_shape(task.spawn_readings, episode.task)
+        memory = jax.eval_shape(task.memory, episode.task)
+        self._controls = jax.eval_shape(task.controls, jnp.zeros(action_size(task)), memory)
+        _, self._step = jax.eval_shape(
+            partial(conclude, task), episode, self._controls, episode.physics, self._readings
+        )
         state, mocap = jax.eval_shape(partial(_prepare, task), episode)
         self.packing = Packing(
-            episode=episode, step=self._step, state=state, mocap=mocap, observation=episode.observation
+            episode=episode,
+            step=self._step,
+            state=state,
+            mocap=mocap,
+            observation=episode.observation,
+            memory=memory,
         )
         self.begin = jax.jit(lambda keys, busy: self._pack(_begin(task, keys, busy)))
         self.renew = jax.jit(lambda packed, done: self._pack(_renew(task, self._episode(packed), done)))
@@ -150,21 +166,27 @@ class _Programs:
         if step is None:
             step = jax.tree.map(lambda leaf: jnp.zeros((size, *leaf.shape), leaf.dtype), self._step)
         state, mocap = jax.vmap(partial(_prepare, self._task))(episode)
-        return self.packing.pack(episode=episode, step=step, state=state, mocap=mocap, observation=episode.observation)
+        memory = jax.vmap(self._task.memory)(episode.task)
+        return self.packing.pack(
+            episode=episode, step=step, state=state, mocap=mocap, observation=episode.observation, memory=memory
+        )
 
-    def _finish(
-        self,
-        packed: Packed,
-        state: Float[Array, "N S"],
-        sensors: Float[Array, "N R"],
-        touches: Bool[Array, "N K"],
-    ) -> Packed:
-        def finish_one(old: Episode, row: Array, sensors: Array, touches: Array) -> tuple[Episode, Step]:
-            nq = old.physics.qpos.shape[0]
-            physics = PhysicsState(time=row[0], qpos=row[1 : 1 + nq], qvel=row[1 + nq :])
-            return conclude(self._task, old, physics, Readings(sensors, touches))
+    def _finish(self, packed: Packed, measured: Float[Array, "N M"]) -> Packed:
+        """measured: controls and the parts of `Measured`, side by side."""
+        readings = self._readings
 
-        episode, step = jax.vmap(finish_one)(self._episode(packed), state, sensors, touches)
+        def finish_one(old: Episode, row: Array) -> tuple[Episode, Step]:
+            qpos, qvel = old.physics.qpos, old.physics.qvel
+            like = (self._controls, old.physics.time, qpos, qvel, readings.sensors, readings.touches, readings.before)
+            ends = np.cumsum([leaf.size for leaf in like])[:-1]
+            controls, time, *rest = (
+                part.reshape(leaf.shape) for part, leaf in zip(jnp.split(row, ends), like, strict=True)
+            )
+            qpos, qvel, sensors, touches, before = rest
+            physics = PhysicsState(time=time, qpos=qpos, qvel=qvel)
+            return conclude(self._task, old, controls, physics, Readings(sensors, touches > 0, before))
+
+        episode, step = jax.vmap(finish_one)(self._episode(packed), measured)
         return self._pack(episode, step)
 
 

@@ -28,7 +28,7 @@ from tailsafe.learning.chunks import Transition
 from tailsafe.learning.environments import EnvironmentSpec, HostEnvironments, JaxEnvironments
 from tailsafe.physics.compilation import prepare_jax
 from tailsafe.tabular.problem import FiniteCMDP
-from tailsafe.tasks import TASKS, Task, get_task, observation_size
+from tailsafe.tasks import TASKS, Task, action_size, get_task, observation_size, task_units
 from tailsafe.tasks.finite import FiniteEnvironments
 
 FINITE = "finite"
@@ -39,12 +39,17 @@ def task_spec(task: Task[Any]) -> EnvironmentSpec:
     return EnvironmentSpec(
         name=task.name,
         observation_size=observation_size(task),
-        actions=BoxActions(task.action_size),
+        actions=BoxActions(action_size(task)),
         cost_names=tuple(limit.name for limit in task.limits),
         episode_length=task.episode_length,
         largest_costs=(1.0,) * len(task.limits),
         limits=tuple(limit.value for limit in task.limits),
     )
+
+
+def task_bounds(task: Task[Any]) -> tuple[list[float], list[float]]:
+    """(low, high) of a task's actions."""
+    return [-reach for reach in task.action_reach], list(task.action_reach)
 
 
 def staggered_steps(episode_length: int, num_envs: int) -> NDArray[np.int32]:
@@ -58,6 +63,7 @@ class MjxEnvironments:
     def __init__(self, task: Task[Any], num_envs: int) -> None:
         self.num_envs = num_envs
         self.spec = task_spec(task)
+        self.action_bounds = task_bounds(task)
         self._batch = DeviceBatch(task)
         self._steps = staggered_steps(task.episode_length, num_envs)
 
@@ -73,7 +79,7 @@ class MjxEnvironments:
 
     def step(self, state: DeviceState, actions: Float[Array, "N A"]) -> tuple[DeviceState, Transition]:
         """One control step everywhere."""
-        state, step = self._batch.step(state, actions)
+        state, step = self._batch.step(state, task_units(self._batch.task, actions))
         transition = Transition(
             next_observation=step.observation,
             observation=state.episode.observation,
@@ -91,6 +97,7 @@ class MujocoEnvironments:
     def __init__(self, task: Task[Any], num_envs: int, threads: int | None = None) -> None:
         self.num_envs = num_envs
         self.spec = task_spec(task)
+        self.action_bounds = task_bounds(task)
         self._batch = HostBatch(task, num_envs, threads)
         self._steps = staggered_steps(task.episode_length, num_envs)
 
@@ -103,7 +110,7 @@ class MujocoEnvironments:
 
     def step(self, actions: Float[NDArray[np.float32], "N A"]) -> Transition:
         """One control step everywhere."""
-        step = self._batch.step(np.asarray(actions, np.float64))
+        step = self._batch.step(task_units(self._batch.task, np.asarray(actions, np.float64)))
         leaves: dict[str, Any] = {
             "next_observation": np.asarray(step.observation, np.float32),
             "observation": self._observation(),
@@ -151,7 +158,7 @@ def _like(old: Any, values: NDArray[Any]) -> Any:
 class Resolved:
     """What a task's name, environment or factory stands for.
 
-    family: `finite`, `navigation` (the built-in tasks) or `user`. text: its name for folders. reference: what names it
+    family: `finite`, `navigation`, `legged` or `user`. text: its name for folders. reference: what names it
     in a configuration file, None for an object that has no name. backend: the engine of a built-in task, else "auto".
     """
 
@@ -192,7 +199,7 @@ def _resolve_task(task: Task[Any], backend: str) -> Resolved:
     if backend == "auto":
         backend = "mujoco" if jax.default_backend() == "cpu" else "mjx"
     kind = MujocoEnvironments if backend == "mujoco" else MjxEnvironments
-    return Resolved("navigation", task.name, task.name, backend, lambda num_envs: kind(task, num_envs))
+    return Resolved(task.family, task.name, task.name, backend, lambda num_envs: kind(task, num_envs))
 
 
 def make_environments(

@@ -13,6 +13,8 @@ GYMNASIUM_IDS = {
     "tailsafe/CarGoal-v0": "car-goal",
     "tailsafe/PointButton-v0": "point-button",
     "tailsafe/CarButton-v0": "car-button",
+    "tailsafe/Quadruped-v0": "quadruped",
+    "tailsafe/Biped-v0": "biped",
 }
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tailsafe.envs.host import HostBatch
 from tailsafe.envs.vector import action_space, check_actions, fps, observation_space, step_info
 from tailsafe.errors import InputError
-from tailsafe.tasks import get_task
+from tailsafe.tasks import action_size, get_task
 
 RENDER_MODES = ("rgb_array", "human")
 
@@ -58,7 +58,7 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         """One control step."""
         if self._ended:
             raise InputError("the episode has ended (or never begun): call reset() first")
-        actions = check_actions(action, (self.task.action_size,))[None]
+        actions = check_actions(action, (action_size(self.task),))[None]
         step = self._batch.step(actions, renew=False)
         self._ended = bool(step.done[0])
         if self.render_mode == "human":

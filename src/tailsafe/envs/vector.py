@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tailsafe.envs.episodes import Episode, Step
 from tailsafe.errors import InputError
-from tailsafe.tasks import Task, get_task, observation_size
+from tailsafe.tasks import Task, action_size, get_task, observation_size
 
 Backend = Literal["mujoco", "mjx"]
 BACKENDS: tuple[Backend, ...] = ("mujoco", "mjx")
@@ -85,7 +85,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """One control step in every environment; `actions` is (N, A)."""
-        step = self.batch.step(check_actions(actions, (self.num_envs, self.task.action_size)))
+        step = self.batch.step(check_actions(actions, (self.num_envs, action_size(self.task))))
         self._started = True
         done = np.asarray(step.done)
         info = step_info(step)
@@ -162,7 +162,7 @@ def step_info(step: Step) -> dict[str, Any]:
     return {
         "cost": np.asarray(step.costs),
         **components,
-        "cost_sum": np.asarray(step.costs)[..., 0],
+        "cost_sum": np.asarray(step.costs).sum(axis=-1),
         "success": np.asarray(step.success),
         "unstable": np.asarray(step.unstable),
     }
@@ -181,7 +181,8 @@ def observation_space(task: Task[Any], dtype: Any) -> gymnasium.spaces.Box:
 
 def action_space(task: Task[Any]) -> gymnasium.spaces.Box:
     """Actions beyond these bounds are clipped."""
-    return gymnasium.spaces.Box(-1.0, 1.0, (task.action_size,), np.float64)
+    reach = np.asarray(task.action_reach)
+    return gymnasium.spaces.Box(-reach, reach, dtype=np.float64)
 
 
 def fps(task: Task[Any]) -> int:

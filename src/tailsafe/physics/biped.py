@@ -11,9 +11,11 @@ act on every physics step, and `actuator_force` is what they ask for before the 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tailsafe.physics.legged import legged_mjcf, numbers
+from tailsafe.physics.mjcf import EngineName
 
 SIDES = ("left", "right")
 
@@ -24,10 +26,21 @@ _DEFAULTS = """
 _FLOOR = 'contype="0" conaffinity="15" condim="3" friction="1 1 0.0001" solref="0.005 1"'
 
 # Between the pelvis' origin and the site that velocities and heights refer to.
-_REFERENCE = (0.03155, 0.0, -0.07996)
+REFERENCE = (0.03155, 0.0, -0.07996)
 _PELVIS_HEIGHT = 1.0
-# What the vertical slide reads there.
+# What the vertical slide reads there, and how much higher than its reading the pelvis is.
 _SLIDE_AT_HEIGHT = 1.01
+HEIGHT_SHIFT = _PELVIS_HEIGHT - _SLIDE_AT_HEIGHT
+_MJX_CONTACTS = 8
+# Positions to begin with: base, quaternion, then per leg hip roll, yaw, pitch, achilles rod's quaternion, knee, shin,
+# tarsus, heel spring, foot crank, plantar rod, foot.
+START = (
+    *(0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0),
+    *(-6.05507670e-04, -9.46848441e-04, 6.88587941e-01, 9.43366294e-01, 2.79908818e-03, 2.57290345e-02),
+    *(-3.30741919e-01, -1.46884023, 4.99414927e-03, 1.67887314, 1.56343722e-03, -1.55491322, 1.53641059, -1.65963020),
+    *(6.02820781e-04, 9.20671538e-04, 6.88739578e-01, 9.43359484e-01, -2.79838679e-03, -2.57319768e-02),
+    *(-3.30761119e-01, -1.46842817, 4.47926175e-03, 1.67906987, 1.58396908e-03, -1.55491322, 1.53641059, -1.65963020),
+)
 
 
 class _Link(NamedTuple):
@@ -216,7 +229,13 @@ _CAPSULES = {
 }
 
 
-def biped_mjcf() -> str:
+def motor_constants() -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
+    """kp, kd and the largest control of the ten motors."""
+    motors = [_MOTORS[name] for _ in SIDES for name in MOTORS]
+    return tuple(m.kp for m in motors), tuple(m.kd for m in motors), tuple(m.largest for m in motors)
+
+
+def biped_mjcf(engine: EngineName = "mujoco", *, touchable: Sequence[str] = (), decorations: str = "") -> str:
     """The robot on its floor."""
     robot = f"""
 <body name="base" pos="{numbers(*_PELVIS.offset)}">
@@ -225,7 +244,7 @@ def biped_mjcf() -> str:
   <joint name="base_z" type="slide" axis="0 0 1" ref="{_SLIDE_AT_HEIGHT}"/>
   <joint name="base_ball" type="ball"/>
   {_inertial(_PELVIS)}
-  <site name="base" pos="{numbers(*_REFERENCE)}" rgba="0 0 0 0"/>
+  <site name="base" pos="{numbers(*REFERENCE)}" rgba="0 0 0 0"/>
   <geom name="torso" type="sphere" size="0.15" pos="0.02 0 0.02" contype="1" conaffinity="0"/>
   {"".join(_body(side, "hip_roll") for side in SIDES)}
 </body>"""
@@ -235,7 +254,18 @@ def biped_mjcf() -> str:
         for rod, end, reach in (("plantar_rod", "foot", 0.35012), ("achilles_rod", "heel_spring", 0.5012))
     )
     actuators = "".join(_actuator(side, motor) for side in SIDES for motor in MOTORS)
-    return legged_mjcf("biped", defaults=_DEFAULTS, floor=_FLOOR, robot=robot, equality=equality, actuators=actuators)
+    return legged_mjcf(
+        "biped",
+        engine,
+        defaults=_DEFAULTS,
+        floor=_FLOOR,
+        robot=robot,
+        equality=equality,
+        actuators=actuators,
+        mjx_contacts=_MJX_CONTACTS,
+        touchable=touchable,
+        decorations=decorations,
+    )
 
 
 def _body(side: str, name: str) -> str:

@@ -47,37 +47,42 @@ class MjxEngine:
         self.substeps = task.substeps
         self._model = self._mjx.put_model(host)
         self._template = self._mjx.make_data(host)
-        robot = host.body("agent").id
-        self._of_robot = jnp.asarray(host.body_rootid[host.geom_bodyid] == robot)
+        self._lagging, self._remembered = task.lagging, task.remembered
         self._touchable = jnp.asarray([host.geom(name).id for name in task.touchable], jnp.int32)
+        # Whether a touch by each geom counts.
+        if task.toucher is None:
+            self._counts = jnp.ones(host.ngeom, bool)
+        else:
+            self._counts = jnp.asarray(host.body_rootid[host.geom_bodyid] == host.body(task.toucher).id)
 
     def step(
         self, physics: PhysicsState, controls: Float[Array, " U"], mocap: Callable[[Scalar], Mocap]
     ) -> tuple[PhysicsState, Readings]:
-        """One control step: `mocap(time)` before every substep, then a forward pass at the final state.
+        """One control step: `mocap(time)` before every substep, then (unless readings lag) a forward pass at its end.
 
         That forward pass is the first half of one more substep, whose integration is dropped: the program then
         holds the physics once, which halves its compile time.
         """
         cold = jnp.zeros_like(physics.qvel)
-        nothing = Readings(
-            sensors=jnp.zeros_like(self._template.sensordata), touches=jnp.zeros(self._touchable.shape, bool)
-        )
+        nothing = (jnp.zeros_like(self._template.sensordata), jnp.zeros(self._touchable.shape, bool))
 
-        def substep(carry: Any, index: Any) -> tuple[Any, None]:
+        def substep(carry: Any, index: Any) -> tuple[Any, Any]:
             state, warmstart, held, _ = carry
             final = index == self.substeps
             # The forward pass at the end still sees the mocap poses of the last substep.
             poses = jax.tree.map(lambda old, new: jnp.where(final, old, new), held, mocap(state.time))
             with exact_sphere_cylinder(self._mjx):
                 data = self._mjx.step(self._model, self._load(state, controls, poses, warmstart))
+            before = jnp.concatenate([state.qpos, state.qvel]) if self._remembered else jnp.zeros(0)
             after = PhysicsState(data.time, data.qpos, data.qvel)
             state = jax.tree.map(lambda old, new: jnp.where(final, old, new), state, after)
-            return (state, data.qacc_warmstart, poses, self._measure(data)), None
+            return (state, data.qacc_warmstart, poses, self._measure(data)), before
 
         start = (physics, cold, mocap(physics.time), nothing)
-        (after, _, _, readings), _ = jax.lax.scan(substep, start, jnp.arange(self.substeps + 1))
-        return after, readings
+        count = self.substeps if self._lagging else self.substeps + 1
+        (after, _, _, (sensors, touches)), visited = jax.lax.scan(substep, start, jnp.arange(count))
+        before = visited[self.substeps - self._remembered : self.substeps]
+        return after, Readings(sensors=sensors, touches=touches, before=before)
 
     def _load(self, state: PhysicsState, controls: Array, mocap: Mocap, warmstart: Array) -> Any:
         return self._template.replace(
@@ -90,9 +95,10 @@ class MjxEngine:
             mocap_quat=mocap.quaternion,
         )
 
-    def _measure(self, data: Any) -> Readings:
+    def _measure(self, data: Any) -> tuple[Array, Array]:
+        """Sensors (S,), and which touchable geoms (K,) are touched."""
         contact = data._impl.contact
         first, second = contact.geom[:, 0], contact.geom[:, 1]
-        other = jnp.where(self._of_robot[first], second, jnp.where(self._of_robot[second], first, -1))
-        touching = (contact.dist <= 0) & (other == self._touchable[:, None])
-        return Readings(sensors=data.sensordata, touches=jnp.any(touching, axis=1))
+        targets = self._touchable[:, None]
+        meets = ((first == targets) & self._counts[second]) | ((second == targets) & self._counts[first])
+        return data.sensordata, jnp.any(meets & (contact.dist <= contact.includemargin), axis=1)

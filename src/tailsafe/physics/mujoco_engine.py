@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import mujoco
 import mujoco.rollout
@@ -27,12 +27,21 @@ Rows = NDArray[np.float64]
 _log = logging.getLogger(__name__)
 
 
+class Measured(NamedTuple):
+    """After a control step of N environments: `state` = (time, qpos, qvel), and `Readings` of each."""
+
+    state: Float[Rows, "N S"]
+    sensors: Float[Rows, "N R"]
+    touches: Bool[NDArray[np.bool_], "N K"]
+    before: Float[Rows, "N H P"]
+
+
 class MujocoEngine:
     """Steps `num_envs` copies of a task's model together.
 
-    The native call runs one substep more than the control step has, under the same controls and mocap poses, and
-    its state is discarded: MuJoCo's sensors of a substep belong to the state *before* it, so that the extra one
-    delivers sensors and contacts of the final state.
+    MuJoCo's sensors of a substep belong to the state *before* it. Unless the task wants just those, the native call
+    runs one substep more than the control step has, under the same controls and mocap poses: it delivers sensors and
+    contacts of the final state, and its own state is discarded.
     """
 
     def __init__(self, task: Task[Any], num_envs: int, threads: int | None = None) -> None:
@@ -49,24 +58,21 @@ class MujocoEngine:
         self._models = [model] * num_envs
         self._pool = mujoco.rollout.Rollout(nthread=self.threads if self.threads > 1 else 0)
         self._touch_sensors = len(task.touchable)
-        steps = task.substeps + 1
+        self._remembered = task.remembered
+        steps = task.substeps if task.lagging else task.substeps + 1
         self._control = np.zeros((num_envs, steps, mujoco.mj_stateSize(model, _CONTROL_SPEC)))
         self._states = np.zeros((num_envs, steps, width))
         self._sensors = np.zeros((num_envs, steps, model.nsensordata))
 
     def set_mocap(self, mocap: Float[Rows, "N T M7"]) -> None:
         """Mocap poses of the next control steps' substeps: positions (M*3), then quaternions (M*4), per substep."""
-        self._control[:, :-1, self.model.nu :] = mocap
-        self._control[:, -1, self.model.nu :] = mocap[:, -1]
+        self._control[:, : self.substeps, self.model.nu :] = mocap
+        self._control[:, self.substeps :, self.model.nu :] = mocap[:, -1:]
 
-    def step(
-        self, state: Float[Rows, "N S"], controls: Float[Rows, "N U"]
-    ) -> tuple[Float[Rows, "N S"], Float[Rows, "N R"], Bool[NDArray[np.bool_], "N K"]]:
+    def step(self, state: Float[Rows, "N S"], controls: Float[Rows, "N U"]) -> Measured:
         """One control step from `state` = (time, qpos, qvel) per environment.
 
-        Returns:
-          the state after it, the sensors there (contact sensors apart) and which touchable geoms the robot touches.
-          The arrays are views that the next call overwrites.
+        The arrays of the result are views that the next call overwrites.
         """
         self._control[:, :, : self.model.nu] = controls[:, None, :]
         self._pool.rollout(
@@ -76,23 +82,34 @@ class MujocoEngine:
             self._control,
             control_spec=_CONTROL_SPEC,
             skip_checks=True,
-            nstep=self.substeps + 1,
+            nstep=self._control.shape[1],
             state=self._states,
             sensordata=self._sensors,
             chunk_size=_CHUNK,
         )
         split = self.model.nsensordata - self._touch_sensors
         final = self._sensors[:, -1]
-        return self._states[:, -2], final[:, :split], final[:, split:] > 0
+        return Measured(
+            state=self._states[:, self.substeps - 1],
+            sensors=final[:, :split],
+            touches=final[:, split:] > 0,
+            before=self._before(state),
+        )
+
+    def _before(self, start: Float[Rows, "N S"]) -> Float[Rows, "N H P"]:
+        if not self._remembered:
+            return np.zeros((self.num_envs, 0, start.shape[1] - 1))
+        visited = np.concatenate([start[:, None], self._states[:, : self.substeps - 1]], axis=1)
+        return visited[:, -self._remembered :, 1:]
 
     def raw_call(self, state: Float[Rows, "N S"], controls: Float[Rows, "N U"]) -> Callable[[], None]:
         """The native call of the next control step alone, without the substep for sensors and without effect.
 
         What the engine could do with no task around it, from the same states and under the same controls.
         """
-        control = self._control[:, :-1].copy()
+        control = self._control[:, : self.substeps].copy()
         control[:, :, : self.model.nu] = controls[:, None, :]
-        states, sensors = np.empty_like(self._states[:, :-1]), np.empty_like(self._sensors[:, :-1])
+        states, sensors = (np.empty_like(rows[:, : self.substeps]) for rows in (self._states, self._sensors))
         return lambda: self._pool.rollout(
             self._models,
             self._data,

@@ -7,12 +7,30 @@ damping (5 N m s/rad) is their derivative gain.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tailsafe.physics.legged import legged_mjcf, numbers
+from tailsafe.physics.mjcf import EngineName
 
 LEGS = ("fr", "fl", "hr", "hl")
 JOINTS = ("abduct", "thigh", "knee")
+# Positions of the hips in the torso, from there to the leg's plane, and lengths of thigh and shank [m].
+HIPS = {
+    "fr": (0.21935, -0.0875, 0.0),
+    "fl": (0.21935, 0.0875, 0.0),
+    "hr": (-0.21935, -0.0875, 0.0),
+    "hl": (-0.21935, 0.0875, 0.0),
+}
+SHOULDER = 0.037
+LINK = 0.25
+TOE_RADIUS = 0.027
+# Contacts count from this distance on [m].
+CONTACT_MARGIN = 0.001
+# Of the servos: N m / rad, and N m.
+TORQUE_STIFFNESS = 100.0
+TORQUE_LIMIT = 100.0
+_MJX_CONTACTS = 8
 
 _ABDUCT_FRAMES = {
     "fr": (0.629953, 0.350191, 0.35823, 0.593462),
@@ -24,10 +42,10 @@ _THIGH_RANGE = (-3.92699, 0.523599)
 _KNEE_RANGE = (0.610865, 2.77507)
 _ALONG_Y = "0.7071067811865476 0.7071067811865476 0 0"
 
-_DEFAULTS = """
+_DEFAULTS = f"""
 <joint armature="0.01" frictionloss="0.02" damping="5" limited="true"/>
-<geom contype="2" conaffinity="1" condim="3" friction="0.6 0.3 0.3" margin="0.001" rgba="0.35 0.37 0.42 1"/>
-<position kp="100" ctrlrange="-40 40" forcerange="-100 100"/>"""
+<geom contype="2" conaffinity="1" condim="3" friction="0.6 0.3 0.3" margin="{CONTACT_MARGIN}" rgba="0.35 0.37 0.42 1"/>
+<position kp="{TORQUE_STIFFNESS}" ctrlrange="-40 40" forcerange="{-TORQUE_LIMIT} {TORQUE_LIMIT}"/>"""
 # Margins of both sides add up, and the contact distance is the robot's 0.001 m: the floor has none.
 _FLOOR = 'contype="1" conaffinity="4" condim="3" friction="1 1 0.0001" margin="0"'
 
@@ -60,7 +78,7 @@ _KNEE = _Inertia(
 _TOE = _Inertia(0.001, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
 
 
-def quadruped_mjcf() -> str:
+def quadruped_mjcf(engine: EngineName = "mujoco", *, touchable: Sequence[str] = (), decorations: str = "") -> str:
     """The robot on its floor."""
     robot = f"""
 <body name="base" pos="0 0 0.45">
@@ -71,7 +89,17 @@ def quadruped_mjcf() -> str:
   {"".join(_leg(name) for name in LEGS)}
 </body>"""
     actuators = "".join(f'<position name="{joint}_{leg}" joint="{joint}_{leg}"/>' for leg in LEGS for joint in JOINTS)
-    return legged_mjcf("quadruped", defaults=_DEFAULTS, floor=_FLOOR, robot=robot, actuators=actuators)
+    return legged_mjcf(
+        "quadruped",
+        engine,
+        defaults=_DEFAULTS,
+        floor=_FLOOR,
+        robot=robot,
+        actuators=actuators,
+        mjx_contacts=_MJX_CONTACTS,
+        touchable=touchable,
+        decorations=decorations,
+    )
 
 
 def _leg(name: str) -> str:
@@ -91,21 +119,21 @@ def _leg(name: str) -> str:
     )
     spread = (-1.0472, 0.872665) if left < 0 else (-0.872665, 1.0472)
     return f"""
-<body name="abduct_{name}" pos="{numbers(front * 0.21935, left * 0.0875, 0)}">
+<body name="abduct_{name}" pos="{numbers(*HIPS[name])}">
   <joint name="abduct_{name}" axis="1 0 0" range="{numbers(*spread)}"/>
   {abduct.mjcf()}
   <geom name="abduct_{name}" type="cylinder" size="0.041 0.04" pos="{numbers(0, -left * 0.021, 0)}" quat="{_ALONG_Y}"/>
-  <body name="thigh_{name}" pos="{numbers(0, left * 0.037, 0)}">
+  <body name="thigh_{name}" pos="{numbers(0, left * SHOULDER, 0)}">
     <joint name="thigh_{name}" axis="0 -1 0" range="{numbers(*_THIGH_RANGE)}"/>
     {thigh.mjcf()}
     <geom name="thigh_{name}" type="box" size="0.0215 0.017 0.125" pos="0 0 -0.125"/>
-    <body name="knee_{name}" pos="0 0 -0.25">
+    <body name="knee_{name}" pos="0 0 {-LINK}">
       <joint name="knee_{name}" axis="0 -1 0" range="{numbers(*_KNEE_RANGE)}"/>
       {_KNEE.mjcf()}
       <geom name="shank_{name}" type="box" size="0.008 0.008 0.125" pos="0 0 -0.125"/>
-      <body name="toe_{name}" pos="0 0 -0.25">
+      <body name="toe_{name}" pos="0 0 {-LINK}">
         {_TOE.mjcf()}
-        <geom name="toe_{name}" type="sphere" size="0.027" rgba="0.1 0.1 0.1 1"/>
+        <geom name="toe_{name}" type="sphere" size="{TOE_RADIUS}" rgba="0.1 0.1 0.1 1"/>
       </body>
     </body>
   </body>

@@ -196,7 +196,7 @@ def evaluate(
       deterministic: play the likeliest actions instead of random ones (the constraints were on the random policy).
       interval: which bounds decide the verdicts.
       environment: builds the Gymnasium environment, for tasks that no name leads to.
-      backend: engine of the navigation tasks.
+      backend: engine of the built-in tasks.
       exact: for task `finite`, also evaluate without sampling and solve for the optimum.
     """
     if episodes < 2:

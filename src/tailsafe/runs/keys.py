@@ -1,7 +1,7 @@
 """The keys of a run's settings: which there are, what values they take, and where their defaults come from.
 
 A key is a field of `SrcpoConfig`, a number of `Settings`, or belongs to the run itself. Presets are YAML files of such
-keys; a section named after a family of tasks (`finite`, `navigation`, `user`) overrides what stands above it.
+keys; a section named after a family of tasks (`finite`, `navigation`, `legged`, `user`) overrides what stands above it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from tailsafe.errors import InputError
 
 PRESETS = ("laptop", "paper", "gpu")
-FAMILIES = ("finite", "navigation", "user")
+FAMILIES = ("finite", "navigation", "legged", "user")
 
 # Numbers of `Settings` that a preset need not name. gamma of a finite problem is its discount.
 SCALARS: dict[str, float] = {

@@ -18,6 +18,7 @@ from tailsafe.learning.chunks import Transition
 from tailsafe.learning.environments import JaxEnvironments
 from tailsafe.runs.description import PolicyDescription
 from tailsafe.runs.policy import own_units
+from tailsafe.tasks.base import task_units
 
 # How many episodes run side by side at most. Environments that are Python objects gain nothing from more.
 _MOST_BATCHED, _MOST_SINGLE = 128, 8
@@ -42,7 +43,7 @@ def open_stage(
 ) -> Stage:
     """Environments for `episodes` episodes of the task the policy names, as many side by side as is useful.
 
-    environment: builds the user's own Gymnasium environment instead. backend: the engine of the navigation tasks.
+    environment: builds the user's own Gymnasium environment instead. backend: the engine of the built-in tasks.
 
     A task that is named MODULE:CLASS is imported, if it is a Gymnasium environment: evaluating a stranger's policy runs
     the environment that it names, from modules of this machine. (Loading it runs nothing.)
@@ -88,7 +89,7 @@ class JaxStage:
 
 
 class BatchStage:
-    """A batch of a navigation task on either engine."""
+    """A batch of a built-in task on either engine."""
 
     def __init__(self, batch: Any) -> None:
         self.num_envs = batch.num_envs
@@ -99,7 +100,7 @@ class BatchStage:
         return np.asarray(self._batch.observation)
 
     def step(self, actions: Float[NDArray[np.float32], "N A"]) -> Transition:
-        step = self._batch.step(np.asarray(actions, np.float64))
+        step = self._batch.step(task_units(self._batch.task, np.asarray(actions, np.float64)))
         leaves: dict[str, Any] = {
             name: np.asarray(getattr(step, name)) for name in ("reward", "costs", "terminated", "truncated")
         }

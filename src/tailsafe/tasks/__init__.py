@@ -5,13 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 from tailsafe.errors import InputError
-from tailsafe.tasks.base import Mocap, Outcome, PhysicsState, Readings, Task, observation_size, reset
+from tailsafe.tasks.base import (
+    Mocap,
+    Outcome,
+    PhysicsState,
+    Readings,
+    Task,
+    action_size,
+    observation_size,
+    reset,
+    task_units,
+)
+from tailsafe.tasks.biped import biped_task
 from tailsafe.tasks.button import button_task
 from tailsafe.tasks.goal import goal_task
+from tailsafe.tasks.quadruped import quadruped_task
 from tailsafe.tasks.robots import Car, Point
 
 TASKS: dict[str, Task[Any]] = {
-    task.name: task for task in (goal_task(Point()), goal_task(Car()), button_task(Point()), button_task(Car()))
+    task.name: task
+    for task in (
+        goal_task(Point()),
+        goal_task(Car()),
+        button_task(Point()),
+        button_task(Car()),
+        quadruped_task(),
+        biped_task(),
+    )
 }
 
 
@@ -30,7 +50,9 @@ __all__ = [
     "PhysicsState",
     "Readings",
     "Task",
+    "action_size",
     "get_task",
     "observation_size",
     "reset",
+    "task_units",
 ]

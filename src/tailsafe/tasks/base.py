@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import jax
+import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from tailsafe.physics.mjcf import EngineName
@@ -35,14 +36,19 @@ class PhysicsState:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Readings:
-    """What an engine measures at a state, with the forces of the control just applied.
+    """What an engine measures in a control step, with the forces of the control just applied.
 
     sensors (S,): the model's sensors that are not contact sensors, in model order.
-    touches (K,): whether the robot touches each of the world's touchable geoms.
+    touches (K,): whether each of the task's touchable geoms is touched.
+    before (H, nq + nv): positions and velocities before each of the last H substeps, H as the task asks for.
+
+    Sensors and touches belong to the state after the control step; for a task whose readings lag, to the state before
+    its last substep.
     """
 
     sensors: Float[Array, " S"]
     touches: Bool[Array, " K"]
+    before: Float[Array, "H S"]
 
 
 @jax.tree_util.register_dataclass
@@ -89,6 +95,10 @@ class Task(Protocol[State]):
     def gymnasium_id(self) -> str: ...
 
     @property
+    def family(self) -> str:
+        """Whose presets it is trained with: `navigation` or `legged`."""
+
+    @property
     def episode_length(self) -> int:
         """Control steps until an episode is truncated."""
 
@@ -105,7 +115,16 @@ class Task(Protocol[State]):
         """Newton iterations that engine `mjx` may take in a physics step."""
 
     @property
-    def action_size(self) -> int: ...
+    def lagging(self) -> bool:
+        """Whether sensors and touches are those of the last substep, without a forward pass after it."""
+
+    @property
+    def remembered(self) -> int:
+        """How many of the last substeps `Readings.before` shows."""
+
+    @property
+    def action_reach(self) -> tuple[float, ...]:
+        """Actions lie in the box of these half widths around zero."""
 
     @property
     def observation_parts(self) -> tuple[tuple[str, int], ...]:
@@ -118,6 +137,14 @@ class Task(Protocol[State]):
     @property
     def touchable(self) -> tuple[str, ...]:
         """Geom names behind `Readings.touches`."""
+
+    @property
+    def toucher(self) -> str | None:
+        """The body whose subtree must touch them, None for anything."""
+
+    @property
+    def followed(self) -> str | None:
+        """The body that a camera follows, None for one that sees the whole arena."""
 
     def mjcf(self, engine: EngineName, *, decorations: str = "", all_sensors: bool = False) -> str:
         """The physics model for engine `mujoco` or `mjx`."""
@@ -134,23 +161,42 @@ class Task(Protocol[State]):
     def spawn(self, state: State) -> PhysicsState:
         """The physics state an episode starts in."""
 
-    def spawn_readings(self) -> Readings:
-        """What the engine measures there: the same in every episode."""
+    def spawn_readings(self, state: State) -> Readings:
+        """What the engine measures there."""
 
-    def controls(self, action: AnyArray) -> AnyArray:
-        """Actuator inputs (..., nu) of a control step under `action` (..., A).
+    def memory(self, state: State) -> Float[Array, " F"]:
+        """What of the state, besides the action, decides the next controls."""
+
+    def controls(self, action: AnyArray, memory: AnyArray) -> AnyArray:
+        """Actuator inputs (..., nu) of a control step under `action` (..., A) with `memory` (..., F).
 
         NumPy arrays give NumPy arrays: for so little work the C engine does not wait for JAX.
         """
 
+    def halted(self, state: State) -> Bool[Array, ""]:
+        """Whether the world stands still: physics and observation stay what they are until the episode ends."""
+
     def mocap(self, state: State, time: Scalar) -> Mocap:
         """Poses of the mocap bodies during the substep that starts at `time`."""
 
-    def advance(self, state: State, physics: PhysicsState, readings: Readings) -> tuple[State, Outcome]:
-        """Judge a control step by the physics after it."""
+    def advance(
+        self, state: State, controls: Float[Array, " U"], physics: PhysicsState, readings: Readings
+    ) -> tuple[State, Outcome]:
+        """Judge a control step under `controls` by the physics after it."""
 
     def observe(self, state: State, physics: PhysicsState, readings: Readings) -> Float[Array, " O"]:
         """What the robot sees."""
+
+
+def action_size(task: Task[Any]) -> int:
+    """Width of an action."""
+    return len(task.action_reach)
+
+
+def task_units(task: Task[Any], embedded: AnyArray) -> AnyArray:
+    """A learner's actions (..., A) in [-1, 1] as the task's."""
+    scaled: AnyArray = embedded * np.asarray(task.action_reach, embedded.dtype)
+    return scaled
 
 
 def observation_size(task: Task[Any]) -> int:

@@ -129,7 +129,9 @@ class ButtonTask(NavigationTask):
             quaternion=jnp.concatenate([yaw_quaternion(state.gremlin_yaws), upright]),
         )
 
-    def advance(self, state: ButtonState, physics: PhysicsState, readings: Readings) -> tuple[ButtonState, Outcome]:
+    def advance(
+        self, state: ButtonState, controls: Float[Array, " U"], physics: PhysicsState, readings: Readings
+    ) -> tuple[ButtonState, Outcome]:
         robot = self.robot_position(physics)
         pressed, gremlins_touched = readings.touches[:BUTTONS], readings.touches[BUTTONS:]
         wrong = pressed & (jnp.arange(BUTTONS) != state.designated)

@@ -103,7 +103,9 @@ class GoalTask(NavigationTask):
     def mocap(self, state: GoalState, time: Scalar) -> Mocap:
         return Mocap(position=jnp.zeros((0, 3), float), quaternion=jnp.zeros((0, 4), float))
 
-    def advance(self, state: GoalState, physics: PhysicsState, readings: Readings) -> tuple[GoalState, Outcome]:
+    def advance(
+        self, state: GoalState, controls: Float[Array, " U"], physics: PhysicsState, readings: Readings
+    ) -> tuple[GoalState, Outcome]:
         robot = self.robot_position(physics)
         distance = planar_distance(robot, state.goal)
         success = distance <= GOAL_RADIUS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -32,10 +33,15 @@ class NavigationTask:
 
     robot: Robot
     world: World
+    family: str = "navigation"
     episode_length: int = 1000
     substeps: int = 10
-    action_size: int = 2
+    action_reach: tuple[float, ...] = (1.0, 1.0)
     limits: tuple[CostLimit, ...] = field(default=COLLISION_LIMIT)
+    lagging: bool = False
+    remembered: int = 0
+    toucher: str | None = "agent"
+    followed: str | None = None
 
     @property
     def timestep(self) -> float:
@@ -52,15 +58,23 @@ class NavigationTask:
     def mjcf(self, engine: EngineName, *, decorations: str = "", all_sensors: bool = False) -> str:
         return navigation_mjcf(self.world, engine, decorations=decorations, all_sensors=all_sensors)
 
-    def spawn_readings(self) -> Readings:
+    def spawn_readings(self, state: Any) -> Readings:
+        """The same in every episode."""
         return Readings(
             sensors=jnp.asarray(self.robot.spawn_accelerometer, float),
             touches=jnp.zeros(len(self.touchable), bool),
+            before=jnp.zeros((0, 0), float),
         )
 
-    def controls(self, action: AnyArray) -> AnyArray:
+    def memory(self, state: Any) -> Float[Array, " 0"]:
+        return jnp.zeros(0, float)
+
+    def controls(self, action: AnyArray, memory: AnyArray) -> AnyArray:
         clipped: AnyArray = action.clip(-1.0, 1.0)
         return clipped
+
+    def halted(self, state: Any) -> Bool[Array, ""]:
+        return jnp.zeros((), bool)
 
     def robot_position(self, physics: PhysicsState) -> Float[Array, " 2"]:
         """Robot origin on the plane [m]."""

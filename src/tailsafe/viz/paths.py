@@ -1,4 +1,4 @@
-"""Ways of a policy through a navigation task, seen from above. Needs matplotlib and no graphics library."""
+"""Ways of a policy through a task, seen from above. Needs matplotlib and no graphics library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures and films of a policy at work in a navigation task, without a display."""
+"""Pictures and films of a policy at work in a task, without a display."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes of a policy in a navigation task, step by step, for those who draw them."""
+"""Episodes of a policy in a built-in task, step by step, for those who draw them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailsafe.envs.host import HostBatch
 from tailsafe.errors import InputError
 from tailsafe.runs.episodes import SEED_OFFSET
 from tailsafe.runs.policy import LoadedPolicy
-from tailsafe.tasks import TASKS, Task
+from tailsafe.tasks import TASKS, Task, task_units
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Moment:
 
 
 def task_of(policy: LoadedPolicy) -> Task[Any]:
-    """The navigation task that the policy was trained for."""
+    """The built-in task that the policy was trained for."""
     name = policy.description.task.name
     for task in TASKS.values():
         if name in (task.name, task.gymnasium_id):
@@ -68,7 +68,7 @@ def walk(
                     jax.random.fold_in(jax.random.fold_in(key, episode), step),
                     deterministic=deterministic,
                 )
-                moved = batch.step(np.asarray(actions, np.float64), renew=False)
+                moved = batch.step(task_units(task, np.asarray(actions, np.float64)), renew=False)
                 cost = np.asarray(moved.costs, np.float64)
                 reward, total = reward + float(moved.reward[0]), total + cost[0]
                 paid, weight = paid + weight[:, None] * cost, weight * gamma
