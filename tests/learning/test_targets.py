@@ -137,3 +137,16 @@ def test_targets_with_long_traces_are_the_law_of_the_return():
     exact = np.sort([a + GAMMA * b + GAMMA**2 * c for a in (0, 1) for b in (0, 1) for c in (0, 1)])
     middle = sampled.reshape(8, -1).mean(-1)
     np.testing.assert_allclose(middle, exact, atol=0.03)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-6, 1e-5, 1e-3])
+def test_equal_atoms_stay_in_order(spread):
+    """A robot that has fallen pays 1 for ever: all returns are 100 but for rounding, and so are all targets."""
+    rng = np.random.default_rng(0)
+    steps, atoms, rows = 128, 50, 64
+    following = np.sort(100 * (1 - spread * rng.random((steps, atoms, rows))), axis=1).astype(np.float32)
+    ratio = np.exp(0.3 * rng.normal(size=(steps, rows))).astype(np.float32)
+    signal, never = jnp.ones((steps, rows)), jnp.zeros((steps, rows), bool)
+    targets = np.asarray(td_lambda(signal, following, ratio, never, never, 0.99, 0.95, atoms, "cell_mean"))
+    assert (np.diff(targets, axis=1) >= 0).all()
+    np.testing.assert_allclose(targets, 100, rtol=0, atol=100 * spread + 1e-3)

@@ -65,7 +65,13 @@ class Srcpo(SrcpoModel):
         betas = settings.constraints.num_betas
         inputs = self.observation_size + betas + (self.num_costs + 1 if config.augmented else 0)
         policy = Policy(
-            for_policy, inputs, self.actions, config.policy_hidden, config.initialization, config.fixed_log_std
+            for_policy,
+            inputs,
+            self.actions,
+            config.policy_hidden,
+            config.initialization,
+            config.fixed_log_std,
+            config.initial_log_std,
         )
         critics = Critics(
             for_critics,

@@ -56,7 +56,9 @@ class SrcpoConfig:
     policy_hidden: tuple[int, ...] = (512, 512)
     critic_hidden: tuple[int, ...] = (512, 512)
     initialization: Initialization = "small"
+    # Of box actions before they are squashed: given, or learned from a first value on.
     fixed_log_std: float | None = None
+    initial_log_std: float = 0.0
     ensemble: int = 2
     quantiles: int = 25
     target_quantiles: int = 50

@@ -77,9 +77,14 @@ class Policy(eqx.Module):
         hidden: Sequence[int],
         initialization: Initialization,
         fixed_log_std: float | None = None,
+        initial_log_std: float = 0.0,
     ) -> None:
         outputs = actions.output_size if fixed_log_std is None else actions.size
-        self.body = Stack(key, (inputs, *hidden, outputs), initialization, head_scale=0.01)
+        body = Stack(key, (inputs, *hidden, outputs), initialization, head_scale=0.01)
+        if initial_log_std and outputs > actions.size:  # means and log standard deviations
+            shifted = body.biases[-1].at[actions.size :].add(initial_log_std)
+            body = eqx.tree_at(lambda stack: stack.biases[-1], body, shifted)
+        self.body = body
         self.fixed_log_std = fixed_log_std
 
     def __call__(self, features: Float[Array, "... i"]) -> Float[Array, "... D"]:

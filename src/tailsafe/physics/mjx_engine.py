@@ -15,10 +15,6 @@ from jaxtyping import Array, Float
 from tailsafe.physics.mjx_collisions import exact_sphere_cylinder
 from tailsafe.tasks.base import Mocap, PhysicsState, Readings, Scalar, Task
 
-# Every one of them is computed in every Newton iteration, converged or not. On the recordings 8 and 4 did the same
-# (car-goal, point-button), and so did 4 and 3 (point-goal), where 2 changed the velocity of a pushed vase.
-LINE_SEARCH_ITERATIONS = 3
-
 
 def import_mjx() -> Any:
     """MJX, without the lines about its optional Warp backend that it prints when first imported."""
@@ -38,12 +34,12 @@ class MjxEngine:
         self,
         task: Task[Any],
         iterations: int | None = None,
-        line_search_iterations: int = LINE_SEARCH_ITERATIONS,
+        line_search_iterations: int | None = None,
     ) -> None:
         self._mjx = import_mjx()
         host = mujoco.MjModel.from_xml_string(task.mjcf("mjx"))
         host.opt.iterations = iterations or task.solver_iterations
-        host.opt.ls_iterations = line_search_iterations
+        host.opt.ls_iterations = line_search_iterations or task.line_search_iterations
         self.substeps = task.substeps
         self._model = self._mjx.put_model(host)
         self._template = self._mjx.make_data(host)

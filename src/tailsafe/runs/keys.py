@@ -78,6 +78,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "recovery_share": (0.0, 1.0),
     "joint_updates": (0.0, _INF),
     "calibration": (0.0, 1.0),
+    "initial_log_std": (-4.0, 2.0),
     "damping": (0.0, _INF),
     "clip_observation": (0.0, _INF),
     "largest_cost": (0.0, _INF),

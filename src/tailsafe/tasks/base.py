@@ -115,6 +115,10 @@ class Task(Protocol[State]):
         """Newton iterations that engine `mjx` may take in a physics step."""
 
     @property
+    def line_search_iterations(self) -> int:
+        """Steps of the line search in each of them: all are computed, converged or not."""
+
+    @property
     def lagging(self) -> bool:
         """Whether sensors and touches are those of the last substep, without a forward pass after it."""
 

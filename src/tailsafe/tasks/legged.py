@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from tailsafe.physics.legged import TIMESTEP
 from tailsafe.tasks.base import AnyArray, CostLimit, Mocap, Outcome, PhysicsState, Readings, Scalar
+from tailsafe.tasks.placement import uniform
 from tailsafe.tasks.rotations import quaternion_matrix, yaw_matrix
 
 Motors = Float[Array, " A"]
@@ -100,6 +101,7 @@ class LeggedTask(ABC):
     nq: int
     remembered: int
     solver_iterations: int
+    line_search_iterations: int = 6
     family: str = "legged"
     episode_length: int = 500
     substeps: int = 10
@@ -269,8 +271,8 @@ class LeggedTask(ABC):
 
     def draw_command(self, key: PRNGKeyArray) -> Float[Array, " 2"]:
         """A command that holds for an episode."""
-        low, high = jnp.asarray([self.speeds, YAW_RATES], float).T
-        return jax.random.uniform(key, (2,), float, minval=low, maxval=high)
+        speed_key, yaw_key = jax.random.split(key)
+        return jnp.stack([uniform(speed_key, (), *self.speeds), uniform(yaw_key, (), *YAW_RATES)])
 
 
 def at_rest(

@@ -23,6 +23,7 @@ from tailsafe.physics.quadruped import (
 )
 from tailsafe.tasks.base import PhysicsState, Readings, Scalar
 from tailsafe.tasks.legged import HISTORY, LeggedState, LeggedTask, Motors, at_rest
+from tailsafe.tasks.placement import uniform
 from tailsafe.tasks.rotations import quaternion_matrix
 
 START_HEIGHT = 0.45
@@ -41,9 +42,9 @@ class QuadrupedTask(LeggedTask):
 
     def try_reset(self, key: PRNGKeyArray) -> tuple[LeggedState, Bool[Array, ""]]:
         tilt_key, joint_key, command_key = jax.random.split(key, 3)
-        quaternion = jnp.zeros(4, float).at[0].set(1.0) + _noise(tilt_key, 4)
+        quaternion = jnp.zeros(4, float).at[0].set(1.0) + uniform(tilt_key, (4,), -NOISE, NOISE)
         pose, lowest, highest = (jnp.asarray(row, float) for row in (self.pose, self.lowest, self.highest))
-        joints = jnp.clip(pose + _noise(joint_key, len(self.pose)), lowest, highest)
+        joints = jnp.clip(pose + uniform(joint_key, (len(self.pose),), -NOISE, NOISE), lowest, highest)
         position = jnp.asarray([0.0, 0.0, START_HEIGHT], float)
         start = jnp.concatenate([position, quaternion / jnp.linalg.norm(quaternion), joints])
         nothing = jnp.zeros((HISTORY, len(self.pose)), float)
@@ -94,7 +95,7 @@ def quadruped_task() -> QuadrupedTask:
         touchable=tuple(f"toe_{leg}" for leg in LEGS),
         nq=_NV + 1,
         remembered=1,
-        solver_iterations=6,
+        solver_iterations=5,
     )
 
 
@@ -111,7 +112,3 @@ def toe_heights(qpos: Float[Array, " 19"]) -> Float[Array, " 4"]:
     up = side * jnp.sin(abduct) - down * jnp.cos(abduct)
     toes = hips + jnp.stack([forward, across, up], axis=1)
     return qpos[2] + toes @ rotation[2] - TOE_RADIUS
-
-
-def _noise(key: PRNGKeyArray, size: int) -> Float[Array, " n"]:
-    return jax.random.uniform(key, (size,), float, minval=-NOISE, maxval=NOISE)
