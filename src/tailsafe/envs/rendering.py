@@ -1,4 +1,4 @@
-"""Pictures of an episode: the physics model plus scenery (hazards, goal) and the lidar as rings of dots."""
+"""Pictures of an episode: physics model, scenery (hazards, goal), lidars as rings of dots, commands as arrows."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ _LIDAR_COLOURS = {
 }
 
 
+# Wanted and actual velocity of a robot that follows commands: an arrow of this many metres per m/s.
+_ARROW_LENGTH, _ARROW_WIDTH, _ARROW_HEIGHT = 0.4, 0.015, 0.3
+_COMMAND_COLOUR, _VELOCITY_COLOUR = (0.1, 0.6, 0.1), (0.1, 0.3, 0.8)
+
+
 class SceneRenderer(Protocol):
     """Draws an episode (of a batch of one)."""
 
@@ -52,11 +57,10 @@ class Stage:
         self.model = mujoco.MjModel.from_xml_string(task.mjcf("mujoco", decorations=task.scenery()))
         self.data = mujoco.MjData(self.model)
         starts = np.cumsum([0, *(width for _, width in task.observation_parts)])
-        self._lidars = [
-            (name, slice(start, start + width))
+        self._columns = {
+            name: slice(start, start + width)
             for (name, width), start in zip(task.observation_parts, starts, strict=False)
-            if name in _LIDAR_COLOURS
-        ]
+        }
 
     def set(self, episode: Episode) -> None:
         """Take over the episode's state."""
@@ -74,12 +78,45 @@ class Stage:
         mujoco.mj_forward(self.model, self.data)
         self._observation = np.asarray(one.observation)
 
-    def add_lidar(self, scene: mujoco.MjvScene) -> None:
+    @property
+    def centre(self) -> NDArray[np.float64] | None:
+        """Where the camera looks at [m], if it follows the robot."""
+        return None if self.task.followed is None else self.data.body(self.task.followed).xpos
+
+    def add_marks(self, scene: mujoco.MjvScene) -> None:
+        """What the robot is told and sees."""
+        if "linear_command" in self._columns:
+            self._add_velocities(scene)
+        lidars = [name for name in self._columns if name in _LIDAR_COLOURS]
+        if lidars:
+            self._add_lidars(scene, lidars)
+
+    def _add_velocities(self, scene: mujoco.MjvScene) -> None:
+        """Arrows above the robot: the commanded velocity and, a little lower, the one it has."""
+        base = self.data.body(self.task.followed)
+        rotation = base.xmat.reshape(3, 3)
+        heading = np.arctan2(-rotation[0, 1], rotation[0, 0])
+        turn = np.array([[np.cos(heading), -np.sin(heading)], [np.sin(heading), np.cos(heading)]])
+        marks = (("linear_command", _COMMAND_COLOUR, 0.08), ("linear_velocity", _VELOCITY_COLOUR, 0.0))
+        for name, colour, lift in marks:
+            if scene.ngeom >= scene.maxgeom:
+                return
+            tail = base.xpos + np.array([0.0, 0.0, _ARROW_HEIGHT + lift])
+            tip = tail + _ARROW_LENGTH * np.append(turn @ self._observation[self._columns[name]][:2], 0.0)
+            arrow = scene.geoms[scene.ngeom]
+            shape = mujoco.mjtGeom.mjGEOM_ARROW
+            mujoco.mjv_initGeom(
+                arrow, shape, np.zeros(3), np.zeros(3), np.zeros(9), np.asarray([*colour, 1], np.float32)
+            )
+            mujoco.mjv_connector(arrow, shape, _ARROW_WIDTH, tail, tip)
+            scene.ngeom += 1
+
+    def _add_lidars(self, scene: mujoco.MjvScene, names: list[str]) -> None:
         """One ring of dots per lidar above the robot: the nearer an object, the more opaque its sector."""
         robot = self.data.body("agent")
         rotation = robot.xmat.reshape(3, 3)
-        for ring, (name, columns) in enumerate(self._lidars):
-            readings = self._observation[columns]
+        for ring, name in enumerate(names):
+            readings = self._observation[self._columns[name]]
             angles = (np.arange(len(readings)) + 0.5) * 2 * np.pi / len(readings)
             for angle, reading in zip(angles, readings, strict=True):
                 if scene.ngeom >= scene.maxgeom:
@@ -126,17 +163,19 @@ class ImageRenderer:
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._scene = mujoco.MjvScene(model, maxgeom=_MAX_GEOMS)
         self._view = mujoco.MjrRect(0, 0, width, height)
-        self._camera = overview_camera()
+        self._camera = overview_camera() if task.followed is None else following_camera()
         self._options = visible_groups()
 
     def draw(self, episode: Episode, trail: NDArray[np.float64] | None = None) -> NDArray[np.uint8]:
         """An RGB image (height, width, 3); `trail` (n, 2): positions on the robot's way to be marked [m]."""
         self._stage.set(episode)
+        if self._stage.centre is not None:
+            self._camera.lookat[:] = self._stage.centre
         self._gl.make_current()
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
         stage = self._stage
         mujoco.mjv_updateScene(stage.model, stage.data, self._options, None, self._camera, everything, self._scene)
-        stage.add_lidar(self._scene)
+        stage.add_marks(self._scene)
         if trail is not None:
             stage.add_trail(self._scene, trail)
         mujoco.mjr_render(self._view, self._scene, self._context)
@@ -168,7 +207,7 @@ class WindowRenderer:
         with self._viewer.lock():
             self._stage.set(episode)
             self._viewer.user_scn.ngeom = 0
-            self._stage.add_lidar(self._viewer.user_scn)
+            self._stage.add_marks(self._viewer.user_scn)
         self._viewer.sync()
 
     def close(self) -> None:
@@ -207,6 +246,13 @@ def overview_camera() -> mujoco.MjvCamera:
     camera = mujoco.MjvCamera()
     camera.lookat[:] = (0.0, 0.0, 0.0)
     camera.distance, camera.azimuth, camera.elevation = 5.0, 90.0, -60.0
+    return camera
+
+
+def following_camera() -> mujoco.MjvCamera:
+    """A walking robot from the side, wherever it walks."""
+    camera = mujoco.MjvCamera()
+    camera.distance, camera.azimuth, camera.elevation = 2.6, 120.0, -15.0
     return camera
 
 

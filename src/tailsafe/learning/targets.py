@@ -50,8 +50,8 @@ def _cell_means(knots: Knots, cell: Float[Array, "K ..."], count: int) -> Float[
     for atom, start, mass in knots:
         overlap = jnp.maximum(jnp.minimum(start + mass, high) - jnp.maximum(start, low), 0.0)
         total, covered = total + overlap * atom, covered + overlap
-    # Rounding leaves the overlaps of a cell summing to 1/K only nearly, and means of equal atoms not quite in order: left
-    # so, the intervals of the next mixture would overlap here and leave cells without any mass there.
+    # Rounding leaves the overlaps of a cell summing to 1/K only nearly, and means of equal atoms not quite in order: so
+    # left, intervals of the next mixture would overlap here and leave cells without any mass there.
     return jax.lax.cummax(total / covered)
 
 

@@ -39,6 +39,7 @@ def legged_mjcf(
   </option>
   {kept if engine == "mjx" else ""}
   <asset>
+    <texture type="skybox" builtin="gradient" rgb1="0.75 0.83 0.92" rgb2="1 1 1" width="64" height="64"/>
     <texture name="floor" type="2d" builtin="checker" rgb1="0.84 0.84 0.84" rgb2="0.72 0.74 0.78"
              width="64" height="64"/>
     <material name="floor" texture="floor" texrepeat="1 1" texuniform="true"/>
@@ -47,7 +48,7 @@ def legged_mjcf(
   <default>{defaults}</default>
   <worldbody>
     <light pos="0 0 5" dir="0 0 -1" diffuse="0.5 0.5 0.5" castshadow="false"/>
-    <geom name="floor" type="plane" size="0 0 0.1" {floor} material="floor"/>
+    <geom name="floor" type="plane" size="0 0 0.1" {floor} material="floor" rgba="1 1 1 1"/>
     {robot}
     {decorations}
   </worldbody>
