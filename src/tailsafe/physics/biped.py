@@ -31,7 +31,7 @@ _PELVIS_HEIGHT = 1.0
 # What the vertical slide reads there, and how much higher than its reading the pelvis is.
 _SLIDE_AT_HEIGHT = 1.01
 HEIGHT_SHIFT = _PELVIS_HEIGHT - _SLIDE_AT_HEIGHT
-_MJX_CONTACTS = 8
+_MJX_CONTACTS = 6
 # Positions to begin with: base, quaternion, then per leg hip roll, yaw, pitch, achilles rod's quaternion, knee, shin,
 # tarsus, heel spring, foot crank, plantar rod, foot.
 START = (
