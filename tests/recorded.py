@@ -21,6 +21,7 @@ from tailsafe.tasks import TASKS, PhysicsState, Readings, Task
 from tailsafe.tasks.button import ButtonState
 from tailsafe.tasks.goal import GoalState
 
+NAVIGATION = tuple(name for name, task in TASKS.items() if task.family == "navigation")
 FOLDER = Path(os.environ.get("TAILSAFE_RECORDINGS") or Path(__file__).parent / "recordings")
 ORIGINAL_NAMES = {
     "point-goal": "SafetyPointGoal1-v0",

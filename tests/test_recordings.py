@@ -25,7 +25,7 @@ import pytest
 
 from tailsafe.envs.host import float64_on_host
 from tailsafe.physics.mujoco_engine import MujocoEngine
-from tailsafe.tasks import TASKS, PhysicsState, Readings
+from tailsafe.tasks import PhysicsState, Readings
 from tests import recorded
 from tests.recorded import Recording
 
@@ -218,10 +218,10 @@ def differences_in_float64(recording: Recording) -> dict[str, np.ndarray]:
 
 def quick(*names: str) -> list[Any]:
     """All tasks, marked slow but for these: MJX takes half a minute to compile, twice where float32 is explained."""
-    return [name if name in names else pytest.param(name, marks=pytest.mark.slow) for name in TASKS]
+    return [name if name in names else pytest.param(name, marks=pytest.mark.slow) for name in recorded.NAVIGATION]
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", recorded.NAVIGATION)
 def test_mujoco_steps_like_the_original(name: str, report: Any) -> None:
     recording = load(name)
     with float64_on_host():
@@ -279,13 +279,13 @@ def _touching(recording: Recording, kind: str) -> np.ndarray:
     return recording.touches[:, columns].any(axis=1)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", recorded.NAVIGATION)
 def test_logic_agrees_in_float64(name: str, report: Any) -> None:
     with float64_on_host():
         check_logic(load(name), None, partial(report, name, "logic float64"))
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", recorded.NAVIGATION)
 def test_logic_agrees_in_float32(name: str, report: Any) -> None:
     """The same in single precision, with the robot near the origin of the world.
 
@@ -298,7 +298,7 @@ def test_logic_agrees_in_float32(name: str, report: Any) -> None:
     check_logic(recording, origin, partial(report, name, "logic float32"))
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", recorded.NAVIGATION)
 def test_first_observation(name: str) -> None:
     """Reset observations: all but the accelerometer agree; that one is decided by rounding for the car."""
     for path in recorded.recorded_files(name):
@@ -318,7 +318,7 @@ def test_first_observation(name: str) -> None:
 def test_every_event_is_recorded() -> None:
     """The folder must exercise every kind of event, or the tests above prove little."""
     events: dict[str, int] = {}
-    for name in TASKS:
+    for name in recorded.NAVIGATION:
         recording = load(name)
         events["goal" if "goal" in name else "button"] = (
             events.get("goal" if "goal" in name else "button", 0) + recording.arrays["goal_met"].sum()

@@ -48,8 +48,11 @@ def test_tasks(capsys: pytest.CaptureFixture[str]) -> None:
         ("car-goal", 72),
         ("point-button", 76),
         ("car-button", 88),
+        ("quadruped", 160),
+        ("biped", 132),
     ]
-    assert all(row["limits"] == ["0.025/step"] for row in rows)
+    assert all(row["limits"] == ["0.025/step"] for row in rows[:4])
+    assert all(row["limits"] == ["0.025/step", "0.025/step", "0.4/step"] for row in rows[4:])
     assert "tailsafe/CarButton-v0" in run(capsys, "tasks")[1]
 
 

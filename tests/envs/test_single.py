@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -16,6 +17,7 @@ from tailsafe.envs.rendering import gl_backends, open_gl_context
 from tailsafe.envs.single import TaskEnv
 from tailsafe.errors import InputError
 from tailsafe.tasks import TASKS
+from tests.recorded import NAVIGATION
 
 assert tailsafe  # importing it registers the tasks
 
@@ -65,11 +67,11 @@ def needs_gl() -> None:
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize("task", TASKS.values(), ids=list(TASKS))
-def test_pictures_show_the_scene(task: Any) -> None:
+@pytest.mark.parametrize("name", NAVIGATION)
+def test_pictures_show_the_scene(name: str) -> None:
     """The colours of goal, hazards and robot are all in the picture, and it changes as time goes by."""
     needs_gl()
-    env = gymnasium.make(task.gymnasium_id, render_mode="rgb_array", width=200, height=160)
+    env = gymnasium.make(TASKS[name].gymnasium_id, render_mode="rgb_array", width=200, height=160)
     env.reset(seed=1)
     first = env.render()
     assert first.shape == (160, 200, 3)
@@ -82,6 +84,28 @@ def test_pictures_show_the_scene(task: Any) -> None:
     for _ in range(10):
         env.step(np.asarray([1.0, 0.3]))
     assert not np.array_equal(env.render(), first)
+    env.close()
+
+
+@pytest.mark.parametrize("name", ["quadruped", "biped"])
+def test_the_camera_follows_a_walking_robot(name: str) -> None:
+    """It stays in the middle of the picture wherever it is, below an arrow that shows its command."""
+    needs_gl()
+    env = gymnasium.make(TASKS[name].gymnasium_id, render_mode="rgb_array", width=200, height=200).unwrapped
+    env.reset(seed=3)
+    pictures = []
+    for place in (0.0, 50.0):
+        episode = env._batch.episode
+        qpos = np.array(episode.physics.qpos)
+        qpos[:, 0] = place
+        env._batch.episode = replace(episode, physics=replace(episode.physics, qpos=qpos))
+        pictures.append(env.render().astype(int))
+    for picture in pictures:
+        red, green, blue = np.moveaxis(picture, -1, 0)
+        assert ((green > red + 30) & (green > blue + 30)).sum() > 10, "the command"
+        assert (picture[60:140, 60:140].max(axis=-1) < 150).mean() > 0.1, "the robot"
+    # Two metres of checkers are one period: the pictures are alike, but for the sky and the light.
+    assert np.abs(pictures[0] - pictures[1]).mean() < 20
     env.close()
 
 

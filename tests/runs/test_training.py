@@ -255,6 +255,38 @@ def test_train_and_resume_commands(command, tmp_path, monkeypatch):
     assert "is complete" in err
 
 
+def test_three_costs_each_have_their_measure_and_limit(command, tmp_path):
+    """A mixed setting on a robot with three costs, from the command line to the verdicts and the saved policy."""
+    folder = tmp_path / "run"
+    risks, limits = ("cvar:0.75", "wang:0.5", "pow:0.5"), ("0.025/step", "3/discounted", "250/episode")
+    pairs = [word for risk, limit in zip(risks, limits, strict=True) for word in ("--risk", risk, "--limit", limit)]
+    where = ("--backend", "mujoco", "--preset", "laptop", "--out", folder, "--steps", 3 * PER_UPDATE)
+    code, _, _ = command("train", "quadruped", *pairs, *where, *command_settings(initial_log_std=-2), "--json")
+    assert code == 0
+    with (folder / "metrics.csv").open() as file:
+        row = list(csv.DictReader(file))[-1]
+    # 0.025 / (1 - 0.99), as it is, 250 / 500 / (1 - 0.99)
+    assert [float(row[f"limit_{name}"]) for name in ("balance", "height", "foot_timing")] == pytest.approx([2.5, 3, 50])
+    assert sum(key.startswith("beta_") for key in row) == 3 * 4  # CVaR has one step, padded to the others' four
+    code, out, _ = command("evaluate", folder, "--episodes", 4, "--backend", "mujoco", "--json")
+    assert code in (0, 1)
+    constraints = json.loads(out.splitlines()[-1])["constraints"]
+    assert [found["name"] for found in constraints] == ["balance", "height", "foot_timing"]
+    assert [found["risk_measure"] for found in constraints] == list(risks)
+    assert [(found["limit"], found["unit"]) for found in constraints] == [
+        (0.025, "step"),
+        (3, "discounted"),
+        (250, "episode"),
+    ]
+    assert all(found["verdict"] in ("met", "violated", "cannot tell") for found in constraints)
+    env = gymnasium.make("tailsafe/Quadruped-v0")
+    policy = ts.load_policy(folder)
+    actions = np.stack([policy(env.observation_space.sample()) for _ in range(20)])
+    assert (np.abs(actions) <= env.action_space.high).all()
+    assert (np.abs(actions[:, 2::3]) > 0.05).any()  # knees, in radians
+    env.close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -9,6 +9,7 @@ import pytest
 
 from tailsafe.envs.host import HostBatch, float64_on_host
 from tailsafe.tasks import TASKS
+from tests.recorded import NAVIGATION
 
 
 def compiled(name: str, engine: str = "mujoco", **options: bool) -> mujoco.MjModel:
@@ -59,7 +60,7 @@ def test_options_and_actuators() -> None:
     np.testing.assert_allclose(point.eq_data[:, 10], np.sqrt(150))
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", NAVIGATION)
 def test_felt_sensors_are_the_models_sensors(name: str) -> None:
     """The tasks compute velocimeter, gyro, magnetometer and ball joint from the state: MuJoCo measures the same."""
     task = TASKS[name]
