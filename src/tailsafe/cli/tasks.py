@@ -44,3 +44,4 @@ def tasks(json: JsonFlag = False) -> None:
             ", ".join(f"{cost} {limit}" for cost, limit in limits),
         )
     console().print(table)
+    console().print("also: finite (a problem of yours: --set problem=FILE.json), Gymnasium ids and MODULE:CLASS")
