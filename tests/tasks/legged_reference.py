@@ -1,7 +1,8 @@
 """The legged tasks once more, slowly: plain loops over `mj_step`, every quantity asked of MuJoCo itself.
 
-Written from the fact sheet and independent of `tailsafe.tasks`: sites, Jacobians, contacts and actuator forces are
-MuJoCo's, where the tasks compute them from joint positions and velocities.
+Written from the task's numbers and independent of `tailsafe.tasks`: sites, Jacobians, contacts and actuator forces are
+MuJoCo's, where the tasks compute them from joint positions and velocities. As in the engines, the solver starts every
+control step anew (`qacc_warmstart` is zero).
 """
 
 from __future__ import annotations
@@ -41,21 +42,38 @@ NUMBERS: dict[str, dict[str, Any]] = {
 class Reference:
     """One episode of a legged task from given joint positions and velocities."""
 
-    def __init__(self, name: str, model: mujoco.MjModel, qpos: Any, qvel: Any, command: Any, history: Any) -> None:
-        """history: (errors, velocities, targets), three rows each."""
+    def __init__(self, name: str, model: mujoco.MjModel, start: Any, command: Any) -> None:
+        """start: joint positions of the quadruped after its reset, of the biped before its thirty substeps."""
         self.biped = name == "biped"
         self.numbers = {key: np.asarray(value) for key, value in NUMBERS[name].items()}
         self.model, self.data = model, mujoco.MjData(model)
-        self.data.qpos[:], self.data.qvel[:] = qpos, qvel
+        self.data.qpos[:] = start
         self.command = command
-        self.errors, self.velocities, self.targets = (list(np.asarray(rows)) for rows in history)
         joints = [model.joint(str(joint)) for joint in self.numbers["joints"]]
         self.positions = [joint.qposadr[0] for joint in joints]
         self.dofs = [joint.dofadr[0] for joint in joints]
         self.feet = [model.geom(str(foot)).id for foot in self.numbers["feet"]]
-        self.filtered = np.zeros(len(joints))
+        nothing = np.zeros(len(joints))
+        self.errors, self.velocities, self.targets = [], [], []
+        self.filtered = self.numbers["pose"] if self.biped else np.array(start[7:])
+        for _ in range(3):
+            error, velocity = nothing, nothing
+            for _ in range(10 if self.biped else 0):
+                error, velocity = self.filtered - self._joints()[0], self._joints()[1]
+                self.data.ctrl[:] = self.numbers["mirror"] * self.filtered
+                mujoco.mj_step(self.model, self.data)
+            self._remember(error, velocity)
+        if not self.biped:
+            mujoco.mj_forward(model, self.data)
+        self.filtered = nothing
         self.count = 0
+        self.first, _, _ = self._judge(self._joints(), 0.0)
         self.frozen: Any = None
+
+    def _joints(self) -> tuple[Any, Any]:
+        """Positions and velocities as the controllers read them."""
+        mirror, data = self.numbers["mirror"], self.data
+        return mirror * data.qpos[self.positions], mirror * data.qvel[self.dofs]
 
     def step(self, action: Any) -> tuple[Any, float, Any]:
         """(observation, reward, costs)."""
@@ -68,10 +86,10 @@ class Reference:
         data.qacc_warmstart[:] = 0
         spent = []
         for _ in range(10):
-            entered = mirror * data.qpos[self.positions], mirror * data.qvel[self.dofs]
+            entered = self._joints()
             mujoco.mj_step(self.model, data)
             spent.append(np.abs(data.actuator_force * data.qvel[self.dofs]))
-        left = mirror * data.qpos[self.positions], mirror * data.qvel[self.dofs]
+        left = self._joints()
         self.count += 1
         position, velocity = entered if self.biped else left
         self._remember(self.filtered - position, velocity)
@@ -84,7 +102,7 @@ class Reference:
     def _remember(self, error: Any, velocity: Any) -> None:
         for rows, latest in ((self.errors, error), (self.velocities, velocity), (self.targets, self.filtered)):
             rows.append(np.array(latest))
-            del rows[0]
+            del rows[:-3]
 
     def _judge(self, joints: Any, power: float) -> tuple[Any, float, Any]:
         data, numbers = self.data, self.numbers

@@ -16,9 +16,11 @@ from tailsafe.envs.host import HostBatch, float64_on_host
 from tailsafe.tasks import TASKS, observation_size, task_units
 from tailsafe.tasks.base import PhysicsState, Readings
 from tailsafe.tasks.quadruped import toe_heights
+from tests.physics.test_legged_models import LEFT, RIGHT
 from tests.tasks.legged_reference import NUMBERS, Reference
 
 NAMES = ("quadruped", "biped")
+BIPED_START = [0, 0, 1.0, 1, 0, 0, 0, *LEFT, *RIGHT]
 
 
 def one(tree: Any, row: int) -> Any:
@@ -38,10 +40,9 @@ def test_steps_are_the_references(name: str, size: float) -> None:
     model = mujoco.MjModel.from_xml_string(task.mjcf("mujoco"))
     references = []
     for row in range(3):
-        state, physics = episode.task, episode.physics
-        history = tuple(np.asarray(rows[row]) for rows in (state.errors, state.velocities, state.targets))
-        command = np.asarray(state.command[row])
-        references.append(Reference(name, model, physics.qpos[row], physics.qvel[row], command, history))
+        start = BIPED_START if name == "biped" else episode.physics.qpos[row]
+        references.append(Reference(name, model, start, np.asarray(episode.task.command[row])))
+        np.testing.assert_allclose(episode.observation[row], references[row].first, rtol=0, atol=1e-8)
     rng = np.random.default_rng(0)
     steps = 150 if name == "quadruped" else 60
     for index in range(steps):
@@ -115,7 +116,18 @@ def judged(
 def test_balance_costs_from_fifteen_degrees_on(name: str, axis: Any) -> None:
     with float64_on_host():
         legs = len(TASKS[name].phases)
-        for tilt, cost in ((0, 0), (14, 0), (14.99, 0), (15.01, 1), (16, 1), (89, 1), (120, 1), (-14, 0), (-16, 1)):
+        for tilt, cost in (
+            (0, 0),
+            (14, 0),
+            (14.99, 0),
+            (15.01, 1),
+            (16, 1),
+            (89.99, 1),
+            (90.01, 1),
+            (120, 1),
+            (-14, 0),
+            (-16, 1),
+        ):
             state, outcome = judged(name, tilt=tilt, axis=axis, touches=[False] * legs, clock=1)
             assert outcome.costs[0] == outcome.components["balance"] == cost
             assert bool(state.fallen) == (tilt >= 90)

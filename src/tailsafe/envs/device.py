@@ -22,7 +22,7 @@ from tailsafe.tasks.base import Task
 class NextEpisode:
     """The episode after the running one, drawn ahead: one attempt per control step until one is valid.
 
-    Layouts with many objects take dozens of attempts. Spread over the thousand steps of an episode they cost next to
+    Layouts with many objects take dozens of attempts. Spread over the hundreds of steps of an episode they cost next to
     nothing; drawn at once, every lane of the batch would wait for the unluckiest.
     """
 

@@ -39,7 +39,7 @@ class Episode:
 class Step:
     """What a control step returned. `observation` is the true last one, also where the episode ended.
 
-    reward (), costs (C,), components: indicators by name, success, terminated, truncated as in `Outcome`;
+    reward (), costs (C,), components: parts of the cost by name, success, terminated, truncated as in `Outcome`;
     unstable: the simulation broke down (then the step is truncated, pays -10, costs nothing, and shows the
     observation from before it).
     """
@@ -85,11 +85,12 @@ def conclude(
     task: Task[Any], episode: Episode, controls: Float[Array, " U"], physics: PhysicsState, readings: Readings
 ) -> tuple[Episode, Step]:
     """Judge the control step that took `episode` to `physics`. No reset: the caller decides."""
-    stable = _is_stable(episode, physics, readings)
-    moves = stable & ~task.halted(episode.task)
+    halted = task.halted(episode.task)
+    moves = _is_stable(episode, physics, readings) & ~halted
+    stable = moves | halted  # what a halted world would have done does not matter
     # Nothing that is not a number gets past this line.
     physics = jax.tree.map(lambda new, old: jnp.where(moves, new, old), physics, episode.physics)
-    readings = _finite(readings, physics, stable)
+    readings = _finite(readings, physics, moves)
     state, outcome = task.advance(episode.task, controls, physics, readings)
     observation = jnp.where(moves, task.observe(state, physics, readings), episode.observation)
     steps = episode.steps + 1
@@ -99,13 +100,13 @@ def conclude(
     return after, _step(outcome, observation, stable, steps >= task.episode_length)
 
 
-def _finite(readings: Readings, physics: PhysicsState, stable: Bool[Array, ""]) -> Readings:
-    """The readings of a stable step; else zeros, and a robot that has not moved."""
+def _finite(readings: Readings, physics: PhysicsState, moves: Bool[Array, ""]) -> Readings:
+    """The readings of a step that counts; else zeros, and a robot that has not moved."""
     still = jnp.concatenate([physics.qpos, physics.qvel]) if readings.before.size else 0.0
     return Readings(
-        sensors=jnp.where(stable, readings.sensors, 0.0),
-        touches=readings.touches & stable,
-        before=jnp.where(stable, readings.before, still),
+        sensors=jnp.where(moves, readings.sensors, 0.0),
+        touches=readings.touches & moves,
+        before=jnp.where(moves, readings.before, still),
     )
 
 

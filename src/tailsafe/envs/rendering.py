@@ -206,6 +206,8 @@ class WindowRenderer:
         """Show the episode as it is now."""
         with self._viewer.lock():
             self._stage.set(episode)
+            if self._stage.centre is not None:
+                self._viewer.cam.lookat[:] = self._stage.centre
             self._viewer.user_scn.ngeom = 0
             self._stage.add_marks(self._viewer.user_scn)
         self._viewer.sync()

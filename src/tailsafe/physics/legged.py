@@ -47,7 +47,7 @@ def legged_mjcf(
   <visual><global offwidth="1024" offheight="1024"/><headlight ambient="0.4 0.4 0.4"/></visual>
   <default>{defaults}</default>
   <worldbody>
-    <light pos="0 0 5" dir="0 0 -1" diffuse="0.5 0.5 0.5" castshadow="false"/>
+    <light directional="true" pos="0 0 5" dir="0 0 -1" diffuse="0.5 0.5 0.5" castshadow="false"/>
     <geom name="floor" type="plane" size="0 0 0.1" {floor} material="floor" rgba="1 1 1 1"/>
     {robot}
     {decorations}

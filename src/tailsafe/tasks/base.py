@@ -40,7 +40,7 @@ class Readings:
 
     sensors (S,): the model's sensors that are not contact sensors, in model order.
     touches (K,): whether each of the task's touchable geoms is touched.
-    before (H, nq + nv): positions and velocities before each of the last H substeps, H as the task asks for.
+    before (H, P = nq + nv): positions and velocities before each of the last H substeps, H as the task asks for.
 
     Sensors and touches belong to the state after the control step; for a task whose readings lag, to the state before
     its last substep.
@@ -48,7 +48,7 @@ class Readings:
 
     sensors: Float[Array, " S"]
     touches: Bool[Array, " K"]
-    before: Float[Array, "H S"]
+    before: Float[Array, "H P"]
 
 
 @jax.tree_util.register_dataclass
@@ -56,8 +56,8 @@ class Readings:
 class Outcome:
     """What one control step brought.
 
-    reward: (); costs (C,): the constrained costs, one per limit; components: every part of the cost by name, as an
-    indicator; success: the task's goal was met in this step; terminated: the episode cannot go on.
+    reward: (); costs (C,): the constrained costs, one per limit; components: every part of the cost by name;
+    success: the task's goal was met in this step; terminated: the episode cannot go on.
     """
 
     reward: Scalar

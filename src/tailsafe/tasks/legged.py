@@ -5,7 +5,7 @@ Velocities are those of the base in its heading frame. A robot that has tipped o
 its episode ends: the world is halted, and every further step brings what the falling one brought.
 
 Readings lag: pose, contacts and forces are those of the last physics step, joint positions and velocities are those
-after it (docs/tasks.md).
+after it (docs/legged.md).
 """
 
 from __future__ import annotations

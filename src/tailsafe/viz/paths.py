@@ -52,7 +52,7 @@ def draw_paths(
         goal = _scenery(task, moment).get("goal")
         if goal is not None and (not goals or not np.allclose(goals[-1], goal)):
             goals.append(goal)
-        if moment.cost.any():
+        if (moment.cost >= 1).any():  # foot timing costs a quarter or a half in most steps
             costly.append(moment.trail[-1])
         if moment.last:
             _draw_way(panels[moment.episode], moment, goals, costly)
