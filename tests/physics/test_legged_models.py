@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 from tailsafe.physics.biped import MIRRORED, biped_mjcf
-from tailsafe.physics.quadruped import JOINTS, LEGS, quadruped_mjcf
+from tailsafe.physics.quadruped import JOINTS as LEG_JOINTS
+from tailsafe.physics.quadruped import LEGS, quadruped_mjcf
+from tests.physics.biped_tables import BODIES, JOINTS, numbers, rows
 
 QUADRUPED_POSE = [0.0, -0.6435011, 1.2870022] * 4
 BIPED_POSE = [0.0, 0.0, 0.6882826, -1.5405409, -1.9] * 2
@@ -42,7 +44,7 @@ def test_the_quadruped_has_the_sheets_numbers(quadruped):
     assert quadruped.body_mass.sum() == pytest.approx(25.197)
     assert (quadruped.nq, quadruped.nv, quadruped.nu) == (19, 18, 12)
     order = [mujoco.mj_id2name(quadruped, mujoco.mjtObj.mjOBJ_ACTUATOR, i) for i in range(12)]
-    assert order == [f"{joint}_{leg}" for leg in LEGS for joint in JOINTS]
+    assert order == [f"{joint}_{leg}" for leg in LEGS for joint in LEG_JOINTS]
     assert quadruped.actuator_trnid[:, 0].tolist() == [quadruped.joint(name).id for name in order]
     np.testing.assert_allclose(quadruped.actuator_gainprm[:, 0], 100)
     np.testing.assert_allclose(quadruped.actuator_biasprm[:, :3], [[0, -100, 0]] * 12)
@@ -72,46 +74,88 @@ def test_every_shape_of_the_quadruped_meets_the_floor_and_no_other(quadruped):
     np.testing.assert_allclose(np.delete(quadruped.geom_margin, floor), 0.001)
 
 
-# From the sheet's table of the right leg, which the model derives from the left one: centre of mass, inertia.
-RIGHT_BODIES = {
-    "hip_roll": ((-0.01793, 0.0001, -0.04428), (0.003431, 0.003793, 0.002135, 6.65e-07, -0.00084, -3.99e-06)),
-    "hip_yaw": ((0, 1e-05, -0.034277), (0.002443, 0.002803, 0.000842, 4e-08, 2.462e-07, 2.71e-08)),
-    "hip_pitch": ((0.05946, 5e-05, 0.03581), (0.010898, 0.029714, 0.030257, -0.0002669, 5.721e-05, -9.17e-06)),
-    "achilles_rod": ((0.24719, 0, 0), (3.754e-06, 0.004487, 0.004488, -3.74e-08, 1.61e-08, 0)),
-    "knee": ((0.023, 0.03207, 0.002181), (0.001376, 0.0010335, 0.0021637, -0.00039744, 4.085e-05, 5.374e-05)),
-    "shin": ((0.18338, 0.001169, -0.0002123), (0.00035939, 0.014728, 0.014707, -0.00020981, -2.266e-05, 1.2e-07)),
-    "tarsus": ((0.11046, -0.03058, 0.00131), (0.00039238, 0.013595, 0.013674, 0.00023651, 4.987e-05, 4.82e-06)),
-    "foot": ((0.00474, 0.02748, 0.00014), (0.00017388, 0.00016793, 0.00033261, 0.00011814, -1.36e-06, 4e-07)),
-}
-RIGHT_FRAMES = {
-    "hip_roll": ((0.021, -0.135, 0), (0.70710678, 0, 0.70710678, 0)),
-    "hip_pitch": ((0, 0, -0.09), (-0.5, -0.5, -0.5, 0.5)),
-    "achilles_rod": ((0, 0, -0.045), (0.94651416, 0.01450651, -0.042981046, -0.31945756)),
-    "knee": ((0.12, 0, -0.0045), (0.92387953, 0, 0, -0.38268343)),
-    "heel_spring": ((-0.01269, -0.03059, -0.00092), (0.20935484, -0.010860572, 0.037555833, 0.97705791)),
-    "plantar_rod": ((0.055, 0, 0.00791), (1, 0, 0, 0)),
-}
-
-
-def test_the_biped_has_the_sheets_numbers(biped):
+def test_every_body_of_the_biped_has_the_tables_numbers(biped):
+    """The model derives the right leg from the left one; the table lists both."""
     assert biped.body_mass.sum() == pytest.approx(33.312)
     assert (biped.nq, biped.nv, biped.nu, biped.neq) == (35, 32, 10, 4)
-    for name, (centre, (xx, yy, zz, xy, xz, yz)) in RIGHT_BODIES.items():
-        body = f"right_{name}"
-        np.testing.assert_allclose(biped.body(body).ipos, centre)
+    table = rows(BODIES)
+    assert len(table) == biped.nbody - 1
+    for name, parent, offset, quaternion, mass, centre, inertia in table:
+        body = biped.body("base" if name == "pelvis" else name)
+        carrier = biped.body(int(body.parentid[0])).name
+        assert carrier == ("base" if parent == "pelvis" else parent)
+        assert body.mass[0] == pytest.approx(float(mass))
+        np.testing.assert_allclose(body.pos, numbers(offset), atol=1e-9)
+        turned, given = np.zeros(9), np.zeros(9)
+        mujoco.mju_quat2Mat(turned, body.quat)
+        mujoco.mju_quat2Mat(given, np.array(numbers(quaternion)) / np.linalg.norm(numbers(quaternion)))
+        np.testing.assert_allclose(turned, given, atol=1e-7)
+        np.testing.assert_allclose(body.ipos, numbers(centre), atol=1e-9)
+        xx, yy, zz, xy, xz, yz = numbers(inertia)
         expected = [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]
-        np.testing.assert_allclose(full_inertia(biped, body), expected, atol=1e-9)
-    for name, (offset, quat) in RIGHT_FRAMES.items():
-        np.testing.assert_allclose(biped.body(f"right_{name}").pos, offset)
-        np.testing.assert_allclose(biped.body(f"right_{name}").quat, quat, atol=1e-7)
-    np.testing.assert_allclose(np.degrees(biped.joint("right_hip_roll").range), [-22.5, 15])
-    np.testing.assert_allclose(np.degrees(biped.joint("left_tarsus").range), [50, 170])
-    springs = {biped.joint(i).name: value for i, value in enumerate(biped.jnt_stiffness) if value}
-    assert springs == {
-        f"{side}_{name}": value for side in ("left", "right") for name, value in (("shin", 1500), ("heel_spring", 1250))
-    }
+        np.testing.assert_allclose(full_inertia(biped, body.name), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_every_joint_of_the_biped_has_the_tables_numbers(biped, side):
+    order = [biped.joint(i).name for i in range(biped.njnt)]
+    assert order[:4] == ["base_x", "base_y", "base_z", "base_ball"]
+    assert [name for name in order if name.startswith(side)] == [f"{side}_{row[0]}" for row in rows(JOINTS)]
+    for name, kind, degrees, damping, armature, stiffness, reference in rows(JOINTS):
+        joint = biped.joint(f"{side}_{name}")
+        expected = mujoco.mjtJoint.mjJNT_BALL if kind == "ball" else mujoco.mjtJoint.mjJNT_HINGE
+        assert joint.type[0] == expected
+        assert bool(biped.jnt_limited[joint.id]) == bool(degrees)
+        if degrees:
+            low, high = numbers(degrees)
+            if (side, name) == ("right", "hip_roll"):
+                low, high = -high, -low
+            np.testing.assert_allclose(np.degrees(joint.range), [low, high])
+        np.testing.assert_allclose(joint.damping, float(damping))
+        np.testing.assert_allclose(joint.armature, float(armature))
+        assert biped.jnt_stiffness[joint.id] == float(stiffness)
+        if kind == "hinge":
+            np.testing.assert_allclose(joint.axis, [0, 0, 1])
+            assert np.degrees(biped.qpos0[joint.qposadr[0]]) == pytest.approx(float(reference))
+            assert biped.qpos_spring[joint.qposadr[0]] == 0
+
+
+def test_the_bipeds_motors_have_the_tables_numbers(biped):
     np.testing.assert_allclose(biped.actuator_gear[:, 0], [25, 25, 16, 16, 50] * 2)
     np.testing.assert_allclose(biped.actuator_forcerange[:, 1], [4.5, 4.5, 12.2, 12.2, 0.9] * 2)
+
+
+def test_the_bipeds_shapes_meet_the_floor_and_the_other_leg(biped):
+    meets = (biped.geom_contype[:, None] & biped.geom_conaffinity[None]) > 0
+    meets = meets | meets.T
+    name = [biped.geom(i).name for i in range(biped.ngeom)]
+    pairs = {frozenset((name[i], name[j])) for i, j in zip(*np.nonzero(np.triu(meets)), strict=True)}
+    legs = [[f"{side}_{part}" for part in ("shin", "tarsus", "foot")] for side in ("left", "right")]
+    shapes = ["torso", "left_hip_pitch", "right_hip_pitch", *legs[0], *legs[1]]
+    assert sorted(name) == sorted(["floor", *shapes])
+    across = {frozenset((a, b)) for a in legs[0] for b in legs[1]}
+    assert pairs == across | {frozenset(("floor", shape)) for shape in shapes}
+    radii = {"torso": 0.15, "left_hip_pitch": 0.08, "right_shin": 0.04, "left_tarsus": 0.04, "right_foot": 0.02}
+    for shape, radius in radii.items():
+        assert biped.geom(shape).size[0] == radius
+    # Capsules by their two ends, in the frames of their bodies.
+    ends = {
+        "left_hip_pitch": ((0, 0, -0.04), (0.12, 0, -0.0355)),
+        "right_hip_pitch": ((0, 0, 0.04), (0.12, 0, 0.0355)),
+        "right_tarsus": ((-0.01269, -0.03059, -0.00092), (0.408, -0.04, 0)),
+        "left_foot": ((-0.052821, 0.092622, 0), (0.069746, -0.010224, 0)),
+    }
+    for shape, (first, second) in ends.items():
+        geom = biped.geom(shape)
+        np.testing.assert_allclose(geom.pos, (np.array(first) + second) / 2, atol=1e-9)
+        assert geom.size[1] == pytest.approx(np.linalg.norm(np.subtract(first, second)) / 2)
+    floor = biped.geom("floor").id
+    np.testing.assert_allclose(biped.geom_solref, [[0.005, 1]] * biped.ngeom)
+    np.testing.assert_allclose(biped.geom_margin, 0)
+    np.testing.assert_array_equal(np.delete(biped.geom_condim, floor), 6)
+    np.testing.assert_allclose(np.delete(biped.geom_friction, floor, axis=0), [[1, 0.005, 0.0001]] * (biped.ngeom - 1))
+    np.testing.assert_allclose(biped.geom_friction[floor], [1, 1, 0.0001])
+    np.testing.assert_allclose(biped.eq_solref, [[0.005, 1]] * 4)
 
 
 def test_the_bipeds_loops_close_where_the_sheet_says(biped):
