@@ -63,14 +63,14 @@ class BipedTask(LeggedTask):
         Forces: kp (u - q) - kd q', clipped.
         """
         stiffness, damping, largest = (jnp.asarray(row, float) for row in motor_constants())
-        visited = [self.joints_before(readings, substep) for substep in range(self.substeps)]
-        positions, velocities = (jnp.stack(rows) for rows in zip(*visited, strict=True))
+        positions, velocities = self.joints_before(readings)
         forces = jnp.clip(stiffness * (target - positions) - damping * velocities, -largest, largest)
         _, final = self.joints(physics.qpos, physics.qvel)
         return jnp.abs(forces * jnp.concatenate([velocities[1:], final[None]])).mean()
 
     def entry(self, physics: PhysicsState, readings: Readings) -> tuple[Motors, Motors]:
-        return self.joints_before(readings, -1)
+        positions, velocities = self.joints_before(readings)
+        return positions[-1], velocities[-1]
 
 
 def biped_task() -> BipedTask:

@@ -250,15 +250,16 @@ class LeggedTask(ABC):
             upright=rotation[2, 2],
         )
 
-    def joints(self, qpos: Float[Array, " nq"], qvel: Float[Array, " nv"]) -> tuple[Motors, Motors]:
+    def joints(
+        self, qpos: Float[Array, "*T nq"], qvel: Float[Array, "*T nv"]
+    ) -> tuple[Float[Array, "*T A"], Float[Array, "*T A"]]:
         """Positions [rad] and velocities [rad/s] of the motors' joints, in the directions of their targets."""
         signs = jnp.asarray(self.signs, float)
-        return signs * qpos[jnp.asarray(self.positions)], signs * qvel[jnp.asarray(self.velocities)]
+        return signs * qpos[..., jnp.asarray(self.positions)], signs * qvel[..., jnp.asarray(self.velocities)]
 
-    def joints_before(self, readings: Readings, substep: int) -> tuple[Motors, Motors]:
-        """The same before one of the remembered substeps."""
-        row = readings.before[substep]
-        return self.joints(row[: self.nq], row[self.nq :])
+    def joints_before(self, readings: Readings) -> tuple[Float[Array, "H A"], Float[Array, "H A"]]:
+        """The same before each of the remembered substeps."""
+        return self.joints(readings.before[:, : self.nq], readings.before[:, self.nq :])
 
     def angles(self, clock: Int[Array, ""]) -> Float[Array, " L"]:
         """Phase of every leg [rad] after `clock` control steps."""

@@ -64,9 +64,9 @@ class QuadrupedTask(LeggedTask):
 
     def power(self, target: Motors, physics: PhysicsState, readings: Readings) -> Scalar:
         """Sum of |force x velocity|: the force of the last substep, the velocity after it."""
-        position, _ = self.joints_before(readings, -1)
+        positions, _ = self.joints_before(readings)
         _, velocity = self.joints(physics.qpos, physics.qvel)
-        force = jnp.clip(TORQUE_STIFFNESS * (target - position), -TORQUE_LIMIT, TORQUE_LIMIT)
+        force = jnp.clip(TORQUE_STIFFNESS * (target - positions[-1]), -TORQUE_LIMIT, TORQUE_LIMIT)
         return jnp.abs(force * velocity).sum()
 
     def entry(self, physics: PhysicsState, readings: Readings) -> tuple[Motors, Motors]:
