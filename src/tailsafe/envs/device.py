@@ -59,8 +59,13 @@ class DeviceBatch:
 
     def step(self, state: DeviceState, actions: Float[Array, "N A"]) -> tuple[DeviceState, Step]:
         """One control step everywhere. Ended episodes give way to the next; `Step` still shows their last moment."""
+        state, step = self.move(state, actions)
+        return self.renew(state, step.done), step
+
+    def move(self, state: DeviceState, actions: Float[Array, "N A"]) -> tuple[DeviceState, Step]:
+        """One control step everywhere; ended episodes are left as they are."""
         episode, step = jax.vmap(self._step_one)(state.episode, actions)
-        return self.renew(DeviceState(episode, state.following), step.done), step
+        return DeviceState(episode, state.following), step
 
     def renew(self, state: DeviceState, done: Bool[Array, " N"]) -> DeviceState:
         """Begin the next episode where `done`, and attempt to draw the ones after."""

@@ -41,7 +41,7 @@ class Step:
 
     reward (), costs (C,), components: parts of the cost by name, success, terminated, truncated as in `Outcome`;
     unstable: the simulation broke down (then the step is truncated, pays -10, costs nothing, and shows the
-    observation from before it).
+    observation from before it); halted: the world stands still from here on.
     """
 
     observation: Float[Array, " O"]
@@ -52,6 +52,7 @@ class Step:
     terminated: Bool[Array, ""]
     truncated: Bool[Array, ""]
     unstable: Bool[Array, ""]
+    halted: Bool[Array, ""]
 
     @property
     def done(self) -> Bool[Array, ""]:
@@ -97,7 +98,7 @@ def conclude(
     after = Episode(
         physics=physics, task=state, key=episode.key, episode=episode.episode, steps=steps, observation=observation
     )
-    return after, _step(outcome, observation, stable, steps >= task.episode_length)
+    return after, _step(outcome, observation, stable, steps >= task.episode_length, task.halted(state))
 
 
 def _finite(readings: Readings, physics: PhysicsState, moves: Bool[Array, ""]) -> Readings:
@@ -110,7 +111,7 @@ def _finite(readings: Readings, physics: PhysicsState, moves: Bool[Array, ""]) -
     )
 
 
-def _step(outcome: Outcome, observation: Array, stable: Any, timed_out: Any) -> Step:
+def _step(outcome: Outcome, observation: Array, stable: Any, timed_out: Any, halted: Any) -> Step:
     return Step(
         observation=observation,
         reward=jnp.where(stable, outcome.reward, UNSTABLE_REWARD),
@@ -120,6 +121,7 @@ def _step(outcome: Outcome, observation: Array, stable: Any, timed_out: Any) -> 
         terminated=outcome.terminated & stable,
         truncated=timed_out | ~stable,
         unstable=~stable,
+        halted=halted & stable,
     )
 
 

@@ -1,13 +1,15 @@
 """Environments as a learner takes them: tasks on either engine, finite problems, and Gymnasium ones.
 
 All of them fit one of the two protocols of `learning.environments`. First episodes of tasks are staggered: environment
-i of N begins as if it had taken i / N of its steps, so that episodes do not all end in the same step.
+i of N begins as if it had taken i / N of its steps, so that episodes do not all end in the same step. Where a world
+would stand still until its episode ends, the episode can be cut (`cut_halted`): no action matters any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -57,11 +59,17 @@ def staggered_steps(episode_length: int, num_envs: int) -> NDArray[np.int32]:
     return np.asarray(episode_length * np.arange(num_envs) // num_envs, np.int32)
 
 
+def repeats_of(task: Task[Any], steps: Any, halted: Any) -> Any:
+    """(N,): see `Transition.repeats`. steps: control steps taken, the latest included."""
+    return (task.episode_length - steps + 1) * halted
+
+
 class MjxEnvironments:
     """A task on engine `mjx`, as pure functions for `jit`, `vmap` and `scan`."""
 
-    def __init__(self, task: Task[Any], num_envs: int) -> None:
+    def __init__(self, task: Task[Any], num_envs: int, *, cut_halted: bool = False) -> None:
         self.num_envs = num_envs
+        self.cut_halted = cut_halted
         self.spec = task_spec(task)
         self.action_bounds = task_bounds(task)
         self._batch = DeviceBatch(task)
@@ -79,14 +87,19 @@ class MjxEnvironments:
 
     def step(self, state: DeviceState, actions: Float[Array, "N A"]) -> tuple[DeviceState, Transition]:
         """One control step everywhere."""
-        state, step = self._batch.step(state, task_units(self._batch.task, actions))
+        task = self._batch.task
+        state, step = self._batch.move(state, task_units(task, actions))
+        halted = step.halted & self.cut_halted
+        steps = state.episode.steps
+        state = self._batch.renew(state, step.done | halted)
         transition = Transition(
             next_observation=step.observation,
             observation=state.episode.observation,
             reward=step.reward,
             costs=step.costs,
-            terminated=step.terminated,
+            terminated=step.terminated | halted,
             truncated=step.truncated,
+            repeats=repeats_of(task, steps, halted) if self.cut_halted else None,
         )
         return state, transition
 
@@ -94,8 +107,11 @@ class MjxEnvironments:
 class MujocoEnvironments:
     """A task on engine `mujoco`: native physics on the host, in double precision; learners get single precision."""
 
-    def __init__(self, task: Task[Any], num_envs: int, threads: int | None = None) -> None:
+    def __init__(
+        self, task: Task[Any], num_envs: int, threads: int | None = None, *, cut_halted: bool = False
+    ) -> None:
         self.num_envs = num_envs
+        self.cut_halted = cut_halted
         self.spec = task_spec(task)
         self.action_bounds = task_bounds(task)
         self._batch = HostBatch(task, num_envs, threads)
@@ -110,14 +126,21 @@ class MujocoEnvironments:
 
     def step(self, actions: Float[NDArray[np.float32], "N A"]) -> Transition:
         """One control step everywhere."""
-        step = self._batch.step(task_units(self._batch.task, np.asarray(actions, np.float64)))
+        task = self._batch.task
+        step = self._batch.step(task_units(task, np.asarray(actions, np.float64)), renew=False)
+        halted = np.asarray(step.halted) & self.cut_halted
+        ended = np.asarray(step.done) | halted
+        steps = np.asarray(self._batch.episode.steps) if halted.any() else np.zeros(self.num_envs, np.int32)
+        if ended.any():
+            self._batch.renew(ended)
         leaves: dict[str, Any] = {
             "next_observation": np.asarray(step.observation, np.float32),
             "observation": self._observation(),
             "reward": np.asarray(step.reward, np.float32),
             "costs": np.asarray(step.costs, np.float32),
-            "terminated": np.asarray(step.terminated),
+            "terminated": np.asarray(step.terminated) | halted,
             "truncated": np.asarray(step.truncated),
+            "repeats": repeats_of(task, steps, halted) if self.cut_halted else None,
         }
         return Transition(**leaves)
 
@@ -160,13 +183,14 @@ class Resolved:
 
     family: `finite`, `navigation`, `legged` or `user`. text: its name for folders. reference: what names it
     in a configuration file, None for an object that has no name. backend: the engine of a built-in task, else "auto".
+    make: from the number of environments; for built-in tasks also `cut_halted`.
     """
 
     family: str
     text: str
     reference: str | None
     backend: str
-    make: Callable[[int], JaxEnvironments | HostEnvironments]
+    make: Callable[..., JaxEnvironments | HostEnvironments]
 
 
 def resolve(task: Any, backend: str = "auto", problem: FiniteCMDP | None = None) -> Resolved:
@@ -176,7 +200,7 @@ def resolve(task: Any, backend: str = "auto", problem: FiniteCMDP | None = None)
     if task == FINITE:
         if problem is None:
             raise InputError("the task finite needs a problem: --set problem=FILE.json")
-        return Resolved(FINITE, FINITE, FINITE, "auto", lambda num_envs: FiniteEnvironments(problem, num_envs))
+        return Resolved(FINITE, FINITE, FINITE, "auto", partial(FiniteEnvironments, problem))
     if problem is not None:
         raise InputError(f"a problem is for the task finite, not for {task!r}")
     if isinstance(task, str) and (task in TASKS or task in GYMNASIUM_IDS):
@@ -199,7 +223,7 @@ def _resolve_task(task: Task[Any], backend: str) -> Resolved:
     if backend == "auto":
         backend = "mujoco" if jax.default_backend() == "cpu" else "mjx"
     kind = MujocoEnvironments if backend == "mujoco" else MjxEnvironments
-    return Resolved(task.family, task.name, task.name, backend, lambda num_envs: kind(task, num_envs))
+    return Resolved(task.family, task.name, task.name, backend, partial(kind, task))
 
 
 def make_environments(

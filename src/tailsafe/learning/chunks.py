@@ -19,7 +19,9 @@ class Transition:
     """What environments return for one step; every leaf has a leading axis N.
 
     next_observation (N, O): the true next one, also where the episode ended. observation (N, O): what the next action
-    is chosen from: the same, or a new episode's first.
+    is chosen from: the same, or a new episode's first. repeats (N,): where a world stands still until the end of its
+    episode and the episode was cut there, how many steps with this reward and these costs that makes (this one
+    included); 0 elsewhere. None: no environment of this kind cuts episodes.
     """
 
     next_observation: Float[Array, "N O"]
@@ -28,6 +30,7 @@ class Transition:
     costs: Float[Array, "N C"]
     terminated: Bool[Array, " N"]
     truncated: Bool[Array, " N"]
+    repeats: Int[Array, " N"] | None = None
 
 
 @jax.tree_util.register_dataclass

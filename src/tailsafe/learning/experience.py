@@ -87,13 +87,18 @@ def record(
 
     fresh_delta: the increments that an environment goes on with where its episode ended (pass `actor.delta` to keep
     them).
+
+    A world that stands still is learned from as a termination that pays and costs what standing still for ever would,
+    1 / (1 - gamma) times: the same value to bootstrap from as at any other truncation, without the steps in which no
+    action matters. Totals of the episode count it as often as it would have been repeated.
     """
+    lasting, counted, discounted = _weights_of_repeats(transition, gamma)
     row = Chunk(
         observation=actor.observation,
         raw_action=raw_action,
         log_prob=log_prob,
-        reward=transition.reward,
-        costs=transition.costs,
+        reward=lasting * transition.reward,
+        costs=lasting[:, None] * transition.costs,
         terminated=transition.terminated,
         truncated=transition.truncated,
         next_observation=transition.next_observation,
@@ -103,8 +108,9 @@ def record(
         initial_observation=actor.initial_observation,
     )
     done = row.done
-    length, reward, costs = actor.length + 1, actor.reward + transition.reward, actor.costs + transition.costs
-    cost_so_far = actor.cost_so_far + actor.discount[:, None] * transition.costs
+    length, reward = actor.length + counted, actor.reward + counted * transition.reward
+    costs = actor.costs + counted[:, None] * transition.costs
+    cost_so_far = actor.cost_so_far + (actor.discount * discounted)[:, None] * transition.costs
 
     def unless_done(value: Array, begun: Array | float) -> Array:
         ended = done.reshape(-1, *(1,) * (value.ndim - 1))
@@ -122,6 +128,16 @@ def record(
         finished=_finish(actor.finished, done, length, reward, costs, cost_so_far),
     )
     return after, row
+
+
+def _weights_of_repeats(transition: Transition, gamma: Float[Array, ""]) -> tuple[Array, Array, Array]:
+    """How much a step's outcome weighs for learning, in plain sums and in discounted sums; each (N,)."""
+    ones = jnp.ones_like(transition.reward)
+    if transition.repeats is None:
+        return ones, ones, ones
+    halted = transition.repeats > 0
+    counted = jnp.where(halted, transition.repeats, 1).astype(ones.dtype)
+    return jnp.where(halted, 1 / (1 - gamma), 1.0), counted, jnp.where(halted, (1 - gamma**counted) / (1 - gamma), 1.0)
 
 
 def _finish(

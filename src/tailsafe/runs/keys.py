@@ -41,7 +41,8 @@ SCALARS: dict[str, float] = {
 # What belongs to the run: type, default, meaning.
 #   total_steps: control steps over all environments. checkpoint_every: steps between checkpoints (None: total / 20).
 #   log_every: updates between rows of the log. cells: levels of the step spectra. problem: of the task finite.
-#   largest_cost: the most a step can cost, for environments that do not say.
+#   largest_cost: the most a step can cost, for environments that do not say. cut_halted: end training episodes where
+#   a robot has fallen and would lie still until their end (evaluation never does).
 RUN_TYPES: dict[str, Any] = {
     "total_steps": int,
     "checkpoint_every": int | None,
@@ -49,6 +50,7 @@ RUN_TYPES: dict[str, Any] = {
     "cells": int,
     "problem": Any,
     "largest_cost": float | None,
+    "cut_halted": bool,
 }
 RUN_DEFAULTS: dict[str, Any] = {
     "total_steps": 1_000_000,
@@ -57,6 +59,7 @@ RUN_DEFAULTS: dict[str, Any] = {
     "cells": 5,
     "problem": None,
     "largest_cost": None,
+    "cut_halted": False,
 }
 
 # (lowest, highest); a bound in `_OPEN` is not allowed itself. Whole numbers without an entry are at least 1, others

@@ -92,7 +92,9 @@ def make_plan(
         if values["beta_per"] == "chunk":
             # Whole episodes in every chunk: a beta per chunk is then a beta per episode.
             values["chunk_steps"] = math.ceil(values["chunk_steps"] / problem.horizon) * problem.horizon
-    environments = found.make(values["num_envs"])
+    # Episodes can be cut where worlds stand still, which those of users and finite problems do not.
+    options = {"cut_halted": values["cut_halted"]} if found.family in ("navigation", "legged") else {}
+    environments = found.make(values["num_envs"], **options)
     constraints = _constraints(config, environments.spec, risks, limits)
     scale = _rate_scale(values["gamma"], problem)
     discounted = tuple(_discounted(constraint, environments.spec, scale) for constraint in constraints)
