@@ -13,7 +13,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from tailsafe.algorithms.srcpo import Srcpo
-from tailsafe.algorithms.srcpo_state import PRECISIONS, LearnerState, Settings, SrcpoConfig
+from tailsafe.algorithms.srcpo_state import Settings, SrcpoConfig
+from tailsafe.algorithms.srcpo_state import SrcpoState as LearnerState
+from tailsafe.algorithms.state import PRECISIONS
 from tailsafe.learning.actions import BoxActions
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.constraints import stack_constraints
@@ -131,6 +133,8 @@ def paper_settings() -> Settings:
         margin=jnp.asarray(0.0),
         uniform_share=jnp.asarray(0.0),
         max_weight=jnp.asarray(1e3),
+        ipo_kappa=jnp.asarray(0.05),
+        p3o_kappa=jnp.asarray(20.0),
         recovery_share=jnp.asarray(1.0),
         joint_updates=jnp.asarray(1.0),
         calibration=jnp.asarray(0.0),

@@ -37,6 +37,9 @@ def tabular(
     ],
     cells: Annotated[int, typer.Option(help="Levels of the step spectrum (CVaR needs 2 and is exact).")] = 3,
     iterations: Annotated[int, typer.Option(help="Most iterations; fewer if the certified gap closes.")] = 20_000,
+    strategy: Annotated[
+        str, typer.Option(help="How gradients are weighed: proposed, sdac, cpo, pcpo, crpo, p3o or ipo.")
+    ] = "proposed",
     tolerance: Annotated[float, typer.Option(help="Relative gap to the optimum at which to stop.")] = 5e-4,
     max_betas: Annotated[int, typer.Option(help="Beyond this many dual variables, search a coarser grid.")] = 512,
     memory_limit: Annotated[float, typer.Option(help="GiB that the augmented states and tables may take.")] = 2.0,
@@ -63,6 +66,7 @@ def tabular(
         check_target(plot)
     from tailsafe.risk import parse_spectrum
     from tailsafe.tabular import FiniteCMDP, solve_tabular
+    from tailsafe.tabular import srcpo as method
     from tailsafe.tabular.augmented import GIB
 
     measures = [parse_spectrum(text) for text in risk]
@@ -77,6 +81,7 @@ def tabular(
             cells=cells,
             iterations=iterations,
             tolerance=tolerance,
+            settings=method.Settings(strategy=strategy),  # type: ignore[arg-type]
             max_betas=max_betas,
             memory_limit=memory_limit * GIB,
             progress=progress,

@@ -28,7 +28,7 @@ class Backend(StrEnum):
 @app.command()
 def train(
     task: Annotated[str, typer.Argument(metavar="TASK", help="A task (tailsafe tasks), Gymnasium id or MODULE:CLASS.")],
-    algo: Annotated[str, typer.Option(help="The algorithm.")] = "srcpo",
+    algo: Annotated[str, typer.Option(help="srcpo, cppo, cvar_cpo, sdac, sdpo or wcsac.")] = "srcpo",
     risk: Annotated[
         list[str] | None, typer.Option(help="Risk measure; repeats in the order of the costs. [default: cvar:0.75]")
     ] = None,
@@ -64,7 +64,7 @@ def train(
         preset=preset,
         backend=backend.value,
         out=out,
-        settings=parse_settings(set_ or ()),
+        settings=parse_settings(set_ or (), algo),
     )
 
     def work() -> Run:

@@ -6,7 +6,7 @@ the step: the augmented state the action was chosen in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -100,3 +100,13 @@ class Replay:
         slots = ranked[jnp.arange(size) % jnp.minimum(stored, size)]
         drawn: Chunk = jax.tree.map(lambda ring: ring[slots], self.chunks)
         return drawn
+
+    def rows(self, key: PRNGKeyArray, size: int) -> Chunk:
+        """`size` stored steps, drawn uniformly and independently: leaves (size, ...)."""
+        _, steps, envs = self.chunks.reward.shape
+        stored = jnp.minimum(self.added, self.capacity)
+        place = jax.random.randint(key, (size,), 0, stored * steps * envs)
+        slot, step, env = place // (steps * envs), place // envs % steps, place % envs
+        initial = self.chunks.initial_observation[slot, env]
+        drawn: Chunk = jax.tree.map(lambda ring: ring[slot, step, env], replace(self.chunks, initial_observation=self.chunks.observation))
+        return replace(drawn, initial_observation=initial)

@@ -14,6 +14,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import ndtri
+from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 
 from tailsafe.risk import dual
@@ -57,6 +59,30 @@ class Constraints:
             # Rounding must not push a later bound below an earlier beta.
             betas.append(previous + delta[..., k] * jnp.maximum(bounds[..., k] - previous, 0.0))
         return jnp.stack(betas, axis=-1)
+
+    @property
+    def tail(self) -> Float[Array, " C"]:
+        """1 - level of constraints on CVaR (1 for the mean): the inverse of the highest level of the spectrum."""
+        return 1 / self.eta[:, -1]
+
+    @property
+    def deviations(self) -> Float[Array, " C"]:
+        """k with risk(X) = mean + k std for Gaussian X: int sigma(u) Phi^-1(u) du = sum_k jump_k phi(Phi^-1(alpha_k)).
+
+        1.2711 for CVaR_0.75.
+        """
+        return (jnp.diff(self.eta) * norm.pdf(ndtri(self.alpha))).sum(-1)
+
+    def state_wise(self, atoms: Float[Array, "C ... K"]) -> Float[Array, "C ..."]:
+        """The risk of every set of K equally likely atoms by itself, beta at its own quantiles (not differentiated).
+
+        beta[k] is atom number floor(alpha_k K) of the sorted ones, counted from 0.
+        """
+        count = atoms.shape[-1]
+        place = jnp.minimum(jnp.floor(self.alpha * count).astype(int), count - 1)
+        ordered = jax.lax.stop_gradient(jnp.sort(atoms, axis=-1))
+        beta = jax.vmap(lambda row, place: row[..., place])(ordered, place)
+        return self.g(atoms, beta).mean(-1) + self.conjugate_integral(beta)
 
     def conjugate_integral(self, beta: Float[Array, "C ... M-1"]) -> Float[Array, "C ..."]:
         """I_i(beta_i), see `risk.dual.conjugate_integral`."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,6 +17,21 @@ from tailsafe.learning.networks import Critics
 
 # Without a learning rate, which differs between runs of one program.
 ADAM = optax.scale_by_adam()
+
+
+def critic_optimizer(largest_norm: float) -> optax.GradientTransformation:
+    """Adam, after the gradients of each signal's networks together are cut to a norm (inf: as they are)."""
+    return ADAM if math.isinf(largest_norm) else optax.chain(_clip_signals(largest_norm), ADAM)
+
+
+def _clip_signals(largest_norm: float) -> optax.GradientTransformation:
+    def update(gradients: Any, state: optax.EmptyState, _: Any = None) -> tuple[Any, optax.EmptyState]:
+        # Every leaf has the signals as its first axis.
+        squares = [(leaf**2).reshape(leaf.shape[0], -1).sum(-1) for leaf in jax.tree.leaves(gradients)]
+        factor = jnp.minimum(1.0, largest_norm / jnp.sqrt(jnp.maximum(jnp.stack(squares).sum(0), 1e-30)))
+        return jax.tree.map(lambda leaf: leaf * factor.reshape(-1, *(1,) * (leaf.ndim - 1)), gradients), state
+
+    return optax.GradientTransformation(lambda _: optax.EmptyState(), update)
 
 
 @jax.custom_vjp

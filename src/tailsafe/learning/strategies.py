@@ -14,11 +14,14 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from tailsafe.learning.qp import nonnegative_qp
 
 ViolatedRule = Literal["paper", "release", "joint", "linear"]
+Strategy = Literal["proposed", "sdac", "cpo", "pcpo", "crpo", "p3o", "ipo"]
+# What they do about a violation is defined for a single constraint only.
+SINGLE_CONSTRAINT: tuple[Strategy, ...] = ("cpo", "pcpo", "ipo")
 
 
 _BISECTIONS = 30
@@ -26,6 +29,8 @@ _BISECTIONS = 30
 _TOLERANCE = 1e-3
 # Share of what is asked of a violated constraint, below which reward is given up for it.
 _WORTHWHILE = 0.1
+# Of the squared radius: a step back to the constraints that is longer than this leaves no room for the reward.
+_NEARLY_ALL = 0.999
 
 
 class Weights(NamedTuple):
@@ -59,24 +64,112 @@ def proposed(
     trust region, and keeps satisfied constraints that could become violated there in the program. With one constraint
     both give the same direction.
     """
-    above = excess > 0
-    reach = _reach(gram, radius)
-    multipliers, _ = _smallest_step(gram, excess, reach[0])
+    multipliers, _ = _smallest_step(gram, excess, _reach(gram, radius)[0])
     nu = jnp.where(multipliers[0] > 0, multipliers[0], 1.0)  # zero only if the reward has no gradient at all
-    satisfied_costs = jnp.minimum(multipliers[1:] / nu, radius * max_weight)
+    satisfied = Weights(jnp.ones_like(nu), jnp.minimum(multipliers[1:] / nu, radius * max_weight))
+    return _either(excess, satisfied, _projection(gram, excess, radius, violated))
 
-    joins = above if violated == "paper" else above | (excess + reach[1:] >= 0)
+
+class Kappa(NamedTuple):
+    """The penalty coefficients kappa of two strategies."""
+
+    ipo: Float[Array, ""] | float
+    p3o: Float[Array, ""] | float
+
+
+def weights_of(
+    strategy: Strategy,
+    gram: Float[Array, "1+N 1+N"],
+    excess: Float[Array, " N"],
+    radius: Float[Array, ""],
+    max_weight: Float[Array, ""] | float,
+    kappa: Kappa,
+) -> Weights:
+    """The weights of a strategy, with alpha_t = eps_t = `radius`; every cost weight is at most radius * max_weight
+    where constraints are satisfied, and they sum to one where not.
+
+    Satisfied: `cpo`, `sdac`: multipliers of the step within the linearised constraints and the trust region that gains
+    most. `pcpo`, `crpo`, `p3o`: the reward alone. `ipo`: kappa / (d_i - J_Ci), a log barrier's gradient.
+    Violated: `sdac`, `pcpo`: as `proposed`. `crpo`, `cpo`, `ipo`: one violated constraint alone, the one with the
+    largest excess. `p3o`: all violated ones alike, and the reward with 1 / (kappa number of them).
+    `cpo`, `pcpo` and `ipo` say nothing about violations among several constraints: see `SINGLE_CONSTRAINT`.
+    """
+    if strategy == "proposed":
+        return proposed(gram, excess, radius, max_weight)
+    one, none = jnp.ones((), gram.dtype), jnp.zeros_like(excess)
+    most = radius * max_weight
+    if strategy in ("cpo", "sdac"):
+        step = linear_step(gram, jnp.minimum(excess, 0.0), radius)
+        nu = jnp.where(step[0] > 0, step[0], 1.0)
+        satisfied = Weights(one, jnp.minimum(jnp.maximum(-step[1:], 0.0) / nu, most))
+    elif strategy == "ipo":
+        room = jnp.maximum(-excess, jnp.finfo(gram.dtype).tiny)
+        satisfied = Weights(one, jnp.minimum(kappa.ipo / room, most))
+    else:
+        satisfied = Weights(one, none)
+
+    above = (excess > 0).astype(gram.dtype)
+    if strategy in ("sdac", "pcpo"):
+        violated = _projection(gram, excess, radius, "paper")
+    elif strategy == "p3o":
+        count = jnp.maximum(above.sum(), 1.0)
+        violated = Weights(jnp.minimum(1 / (kappa.p3o * count), most), above / count)
+    else:
+        worst = jnp.zeros_like(excess).at[jnp.argmax(excess)].set(1.0)
+        violated = Weights(0 * one, worst)
+    return _either(excess, satisfied, violated)
+
+
+def _either(excess: Float[Array, " N"], satisfied: Weights, violated: Weights) -> Weights:
+    chosen: Weights = jax.tree.map(lambda cs, cv: jnp.where(jnp.any(excess > 0), cv, cs), satisfied, violated)
+    return chosen
+
+
+def _projection(
+    gram: Float[Array, "1+N 1+N"],
+    excess: Float[Array, " N"],
+    radius: Float[Array, ""],
+    rule: Literal["paper", "release"],
+) -> Weights:
+    """The shortest step back to the violated constraints: its multipliers, normalised to sum one; see `proposed`."""
+    above = excess > 0
+    reach = _reach(gram, radius)[1:]
+    joins = above if rule == "paper" else above | (excess + reach >= 0)
     active = joins.astype(gram.dtype)
-    asked = excess if violated == "paper" else jnp.where(above, reach[1:], excess)
-    recovery = nonnegative_qp(gram[1:, 1:] * active[:, None] * active[None, :], jnp.where(joins, asked, 0.0))
-    total = recovery.sum()
+    asked = excess if rule == "paper" else jnp.where(above, reach, excess)
+    multipliers = nonnegative_qp(gram[1:, 1:] * active[:, None] * active[None, :], jnp.where(joins, asked, 0.0))
+    total = multipliers.sum()
     # No gradient can reduce the violation: spread the weight evenly (the step is then zero anyway).
     even = above.astype(gram.dtype) / jnp.maximum(above.sum(), 1)
-    violated_costs = jnp.where(total > 0, recovery / jnp.where(total > 0, total, 1.0), even)
+    costs = jnp.where(total > 0, multipliers / jnp.where(total > 0, total, 1.0), even)
+    return Weights(jnp.zeros((), gram.dtype), costs)
 
-    any_violated = jnp.any(above)
-    reward = jnp.where(any_violated, 0.0, 1.0).astype(gram.dtype)
-    return Weights(reward, jnp.where(any_violated, violated_costs, satisfied_costs))
+
+def sdac_step(
+    gram: Float[Array, "1+N 1+N"],
+    excess: Float[Array, " N"],
+    radius: Float[Array, ""],
+    recovery: Float[Array, ""] | float,
+) -> tuple[Float[Array, " 1+N"], Bool[Array, ""]]:
+    """SDAC's own step: the most reward within the linearised constraints and the trust region, else a recovery.
+
+    Constraints that cannot be met together inside the trust region are recovered from: each is asked for its excess
+    plus `recovery` (zeta), or for the most a step can do if that is less, and the shortest such step is stretched or
+    cut to the radius.
+
+    Returns:
+      coefficients of (F^+ grad J_R, F^+ grad J_C1, ...), and whether they are a recovery.
+    """
+    reach = _reach(gram, radius)[1:]
+    costs = gram[1:, 1:]
+    asked = jnp.minimum(excess, reach)
+    shortest = nonnegative_qp(costs, asked)
+    recovers = shortest @ costs @ shortest > _NEARLY_ALL * radius**2
+    direction = nonnegative_qp(costs, jnp.minimum(excess + recovery, reach))
+    length = _length(direction @ costs @ direction)
+    scaled = direction * radius / jnp.where(length > 0, length, 1.0)
+    step = _best_step(gram, asked, excess, radius, may_lose=True)
+    return jnp.where(recovers, jnp.concatenate([jnp.zeros(1, gram.dtype), -scaled]), step), recovers
 
 
 def joint_step(

@@ -34,9 +34,12 @@ def without_initial(batch: Chunk) -> Chunk:
 def as_segments(batch: Chunk) -> Chunk:
     """(R, T, N, ...) -> (T, R N, ...): every environment of every chunk is a segment."""
     batch = without_initial(batch)
-    segments: Chunk = jax.tree.map(
-        lambda leaf: jnp.moveaxis(leaf, 0, 1).reshape(leaf.shape[1], -1, *leaf.shape[3:]), batch
-    )
+
+    def merge(leaf: Array) -> Array:
+        chunks, steps, envs, *rest = leaf.shape  # named: a leaf without any entries has no -1
+        return jnp.moveaxis(leaf, 0, 1).reshape(steps, chunks * envs, *rest)
+
+    segments: Chunk = jax.tree.map(merge, batch)
     return segments
 
 
@@ -44,7 +47,7 @@ def joined(batch: Chunk) -> Chunk:
     """(R, T, N, ...) -> (1, R T, N, ...): all chunks as one, for units that span them."""
 
     def pool(leaf: Array) -> Array:
-        return leaf.reshape(1, -1, *leaf.shape[2:])
+        return leaf.reshape(1, leaf.shape[0] * leaf.shape[1], *leaf.shape[2:])
 
     initial = batch.initial_observation
     pooled: Chunk = jax.tree.map(pool, without_initial(batch))

@@ -10,11 +10,10 @@ from typing import Any, Literal
 
 from tailsafe.errors import InputError
 from tailsafe.risk import SpectralRisk, parse_spectrum
-from tailsafe.runs.keys import PRESETS, parsed
+from tailsafe.runs.keys import ALGORITHMS, PRESETS, parsed
 
 Unit = Literal["step", "discounted", "episode"]
 UNITS: tuple[Unit, ...] = ("step", "discounted", "episode")
-ALGORITHMS = ("srcpo",)
 BACKENDS = ("auto", "mujoco", "mjx")
 DEFAULT_RISK = "cvar:0.75"
 FORMAT = 1
@@ -81,8 +80,7 @@ class TrainConfig:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ALGORITHMS:
-            raise InputError(f"unknown algorithm {self.algorithm!r}; there are: {', '.join(ALGORITHMS)}")
+        check_algorithm(self.algorithm)
         if self.backend not in BACKENDS:
             raise InputError(f"unknown backend {self.backend!r}; there are: {', '.join(BACKENDS)}")
         if self.preset is not None and self.preset not in PRESETS:
@@ -95,9 +93,9 @@ class TrainConfig:
         if not all(isinstance(constraint, Constraint) for constraint in self.constraints):
             raise InputError("constraints must be ts.Constraint(name, spectrum, limit, unit)")
         object.__setattr__(self, "constraints", tuple(self.constraints))
-        settings = {key: parsed(key, value) for key, value in self.settings.items()}
+        settings = {key: parsed(key, value, self.algorithm) for key, value in self.settings.items()}
         if self.total_steps is not None:
-            settings["total_steps"] = parsed("total_steps", self.total_steps)
+            settings["total_steps"] = parsed("total_steps", self.total_steps, self.algorithm)
         object.__setattr__(self, "settings", settings)
 
     def for_seed(self, seed: int) -> TrainConfig:
@@ -146,6 +144,12 @@ def _plain(value: Any) -> Any:
     return value.to_dict() if hasattr(value, "to_dict") else value
 
 
+def check_algorithm(name: str) -> None:
+    """An `InputError` unless there is an algorithm of this name."""
+    if name not in ALGORITHMS:
+        raise InputError(f"unknown algorithm {name!r}; there are: {', '.join(ALGORITHMS)}")
+
+
 def parse_limit(text: str, default_unit: Unit | None = None) -> tuple[float, Unit]:
     """`0.025/step`, `2.5/discounted` or `25/episode` -> number and unit; a bare number only with a default unit."""
     number, slash, unit = text.strip().partition("/")
@@ -163,14 +167,15 @@ def parse_limit(text: str, default_unit: Unit | None = None) -> tuple[float, Uni
     return value, unit
 
 
-def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
+def parse_settings(texts: Sequence[str], algorithm: str = "srcpo") -> dict[str, Any]:
     """`KEY=VALUE` of the command line -> checked values."""
+    check_algorithm(algorithm)
     settings: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
             raise InputError(f"--set {text!r}: write KEY=VALUE, as in max_kl=0.001")
-        settings[key.strip()] = parsed(key.strip(), value.strip())
+        settings[key.strip()] = parsed(key.strip(), value.strip(), algorithm)
     return settings
 
 

@@ -15,6 +15,8 @@ from tailsafe.learning.environments import EnvironmentSpec
 from tailsafe.risk import SpectralRisk, StepSpectrum, parse_spectrum
 
 FORMAT = 1
+# The algorithm whose policies are conditioned on dual variables.
+CONDITIONED = "srcpo"
 Unit = Literal["step", "discounted", "episode"]
 T = TypeVar("T")
 
@@ -236,6 +238,11 @@ class PolicyDescription:
                 )
             if constraint.unit == "episode" and self.task.episode_length is None:
                 raise InputError(f"the limit of {constraint.name} is per episode, but the length of one is not known")
+
+    @property
+    def num_betas(self) -> int:
+        """How many dual variables the policy sees: those of all constraints, or none."""
+        return self.arrays().num_betas if self.algorithm == CONDITIONED else 0
 
     def arrays(self) -> Constraints:
         """The constraints as the learner had them."""

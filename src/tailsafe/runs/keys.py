@@ -1,7 +1,9 @@
 """The keys of a run's settings: which there are, what values they take, and where their defaults come from.
 
-A key is a field of `SrcpoConfig`, a number of `Settings`, or belongs to the run itself. Presets are YAML files of such
-keys; a section named after a family of tasks (`finite`, `navigation`, `legged`, `user`) overrides what stands above it.
+A key is a field of an algorithm's configuration, a number of its settings, or belongs to the run itself. Presets are
+YAML files of such keys; a section named after a family of tasks (`finite`, `navigation`, `legged`, `user`) overrides
+what stands above it. A section named after an algorithm, which may have sections for families too, overrides both;
+what the algorithm does not know of the rest is left out.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from tailsafe.errors import InputError
 
 PRESETS = ("laptop", "paper", "gpu")
 FAMILIES = ("finite", "navigation", "legged", "user")
+ALGORITHMS = ("srcpo", "cppo", "cvar_cpo", "sdac", "sdpo", "wcsac")
 
 # Numbers of `Settings` that a preset need not name. gamma of a finite problem is its discount.
 SCALARS: dict[str, float] = {
@@ -36,6 +39,16 @@ SCALARS: dict[str, float] = {
     "recovery_share": 0.7,
     "joint_updates": 50.0,
     "calibration": 0.0,
+    "ipo_kappa": 0.05,
+    "p3o_kappa": 20.0,
+    "policy_rate": 3e-5,
+    "entropy_weight": 0.0,
+    "multiplier_rate": 0.01,
+    "beta_rate": 0.01,
+    "largest_multiplier": 1000.0,
+    "barrier": 5.0,
+    "temperature_rate": 1e-3,
+    "polyak": 0.005,
 }
 
 # What belongs to the run: type, default, meaning.
@@ -81,6 +94,20 @@ _RANGES: dict[str, tuple[float, float]] = {
     "recovery_share": (0.0, 1.0),
     "joint_updates": (0.0, _INF),
     "calibration": (0.0, 1.0),
+    "ipo_kappa": (0.0, _INF),
+    "p3o_kappa": (0.0, _INF),
+    "policy_rate": (0.0, _INF),
+    "entropy_weight": (0.0, _INF),
+    "multiplier_rate": (0.0, _INF),
+    "beta_rate": (0.0, _INF),
+    "largest_multiplier": (0.0, _INF),
+    "barrier": (0.0, _INF),
+    "temperature_rate": (0.0, _INF),
+    "polyak": (0.0, 1.0),
+    "critic_clip": (0.0, _INF),
+    "policy_clip": (0.0, _INF),
+    "ratio_clip": (0.0, _INF),
+    "kl_stop": (0.0, _INF),
     "initial_log_std": (-4.0, 2.0),
     "damping": (0.0, _INF),
     "clip_observation": (0.0, _INF),
@@ -93,24 +120,34 @@ _OPEN = {
         for name in ("max_kl", "kl_decay", "kl_cap", "critic_rate", "sampler_deviation", "max_weight", "recovery_share")
     ),
     *((name, 0.0) for name in ("damping", "clip_observation", "largest_cost")),
+    *((name, 0.0) for name in ("ipo_kappa", "p3o_kappa", "policy_rate", "barrier", "polyak")),
+    *((name, 0.0) for name in ("critic_clip", "policy_clip", "ratio_clip", "kl_stop")),
     *((name, 1.0) for name in ("gamma", "trace", "margin")),
 }
-_MAY_BE_INFINITE = {"kl_decay", "kl_cap"}
+_MAY_BE_INFINITE = {"kl_decay", "kl_cap", "critic_clip", "policy_clip"}
+
+
+def scalar_names(settings: type) -> list[str]:
+    """The numbers of an algorithm's settings class."""
+    return [field.name for field in dataclasses.fields(settings) if field.name not in ("constraints", "horizon")]
 
 
 @cache
-def key_types() -> dict[str, Any]:
-    """Every key and the type of its values."""
-    from tailsafe.algorithms.srcpo_state import Settings, SrcpoConfig
+def key_types(algorithm: str = "srcpo") -> dict[str, Any]:
+    """Every key of an algorithm and the type of its values."""
+    from tailsafe.algorithms.registry import REGISTRY
 
-    scalars = [field.name for field in dataclasses.fields(Settings) if field.name not in ("constraints", "horizon")]
-    return {**get_type_hints(SrcpoConfig), **dict.fromkeys(scalars, float), **RUN_TYPES}
+    parts = REGISTRY[algorithm]
+    return {**get_type_hints(parts.config), **dict.fromkeys(scalar_names(parts.settings), float), **RUN_TYPES}
 
 
-def parsed(key: str, value: Any) -> Any:
+def parsed(key: str, value: Any, algorithm: str = "srcpo") -> Any:
     """`value` (text or not) as the type of `key`, in its range; or an `InputError` that says what is allowed."""
-    known = key_types()
+    known = key_types(algorithm)
     if key not in known:
+        users = [name for name in ALGORITHMS if key in key_types(name)]
+        if users:
+            raise InputError(f"{algorithm} has no setting {key!r}; it belongs to {', '.join(users)}")
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
         raise InputError(f"unknown setting {key!r}; did you mean {near[0]}?")
     return _checked(key, _converted(key, value, known[key]))
@@ -167,8 +204,8 @@ def _checked(key: str, value: Any) -> Any:
     return value
 
 
-def preset_values(preset: str, family: str) -> dict[str, Any]:
-    """The settings of a preset for a family of tasks."""
+def preset_values(preset: str, family: str, algorithm: str = "srcpo") -> dict[str, Any]:
+    """The settings of a preset for a family of tasks and an algorithm."""
     if preset not in PRESETS:
         near = difflib.get_close_matches(str(preset), PRESETS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
@@ -176,20 +213,30 @@ def preset_values(preset: str, family: str) -> dict[str, Any]:
     import yaml
 
     content = yaml.safe_load(files("tailsafe.runs").joinpath("presets", f"{preset}.yaml").read_text(encoding="utf-8"))
-    general = {key: value for key, value in content.items() if key not in FAMILIES}
-    values = {**general, **(content.get(family) or {})}
-    return {key: parsed(key, value) for key, value in values.items()}
+    known = key_types(algorithm)
+    shared = {key: value for key, value in _for_family(content, family).items() if key in known}
+    own = _for_family(content.get(algorithm) or {}, family)
+    return {key: parsed(key, value, algorithm) for key, value in {**shared, **own}.items()}
 
 
-def resolved_values(preset: str, family: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+def _for_family(content: Mapping[str, Any], family: str) -> dict[str, Any]:
+    """A preset's keys outside of all sections, overridden by those of a family."""
+    general = {key: value for key, value in content.items() if key not in (*FAMILIES, *ALGORITHMS)}
+    return {**general, **(content.get(family) or {})}
+
+
+def resolved_values(
+    preset: str, family: str, overrides: Mapping[str, Any], algorithm: str = "srcpo"
+) -> dict[str, Any]:
     """Every key with its value: defaults, then the preset, then `overrides`; checked one by one and together."""
-    from tailsafe.algorithms.srcpo_state import SrcpoConfig
+    from tailsafe.algorithms.registry import REGISTRY
 
-    values: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(SrcpoConfig)}
-    values |= {key: SCALARS[key] for key in key_types() if key in SCALARS} | RUN_DEFAULTS
-    values |= preset_values(preset, family)
-    values |= {key: parsed(key, value) for key, value in overrides.items()}
-    missing = sorted(set(key_types()) - set(values))
+    known = key_types(algorithm)
+    values: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(REGISTRY[algorithm].config)}
+    values |= {key: SCALARS[key] for key in known if key in SCALARS} | RUN_DEFAULTS
+    values |= preset_values(preset, family, algorithm)
+    values |= {key: parsed(key, value, algorithm) for key, value in overrides.items()}
+    missing = sorted(set(known) - set(values))
     if missing:
         raise InputError(f"the preset {preset} does not set {', '.join(missing)}")
     _check_together(values)
@@ -201,9 +248,11 @@ def _check_together(values: Mapping[str, Any]) -> None:
         if not holds:
             raise InputError(rule)
 
-    envs, groups = values["num_envs"], values["groups"]
+    envs, groups = values["num_envs"], values.get("groups", 1)
     need(envs % groups == 0, f"groups is {groups}; it must divide num_envs, which is {envs}")
     for small, large in (("batch_chunks", "replay_chunks"), ("policy_chunks", "batch_chunks")):
+        if small not in values:
+            continue
         need(
             values[small] <= values[large],
             f"{small} is {values[small]}; it must not exceed {large}, which is {values[large]}",

@@ -7,7 +7,7 @@ follows: a run that was stopped and resumed takes the same path, bit for bit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import jax
@@ -15,12 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from tailsafe.algorithms.srcpo import Metrics, Srcpo
-from tailsafe.algorithms.srcpo_state import LearnerState, Settings
+from tailsafe.algorithms.learner import Learner, Metrics
 from tailsafe.learning.chunks import Chunk, Transition
 from tailsafe.learning.environments import HostEnvironments, JaxEnvironments
 from tailsafe.learning.experience import Actor, as_chunk
 
+# Each algorithm has its own classes for what it learns and for its settings.
+LearnerState = Settings = Any
 Learn = Callable[[LearnerState, Settings, Chunk, PRNGKeyArray], tuple[LearnerState, Metrics]]
 
 
@@ -64,7 +65,7 @@ def cleared(tally: Tally) -> Tally:
     return jax.tree.map(jnp.zeros_like, tally)  # type: ignore[no-any-return]
 
 
-def _learning(algorithm: Srcpo) -> Learn:
+def _learning(algorithm: Learner[Any]) -> Learn:
     """The update, with the means of its chunk among the metrics. Jitted: traced once for its shapes and its use."""
 
     def learn(
@@ -81,7 +82,7 @@ def _counted(tally: Tally, metrics: Metrics) -> Tally:
 
 
 def _begin_learner(
-    algorithm: Srcpo, settings: Settings, seed: Int[Array, ""]
+    algorithm: Learner[Any], settings: Settings, seed: Int[Array, ""]
 ) -> tuple[LearnerState, PRNGKeyArray, PRNGKeyArray]:
     for_learner, for_actor, for_environments = jax.random.split(_keys(seed)[0], 3)
     return algorithm.init(for_learner, settings), for_actor, for_environments
@@ -94,8 +95,14 @@ def finite_flags(learner: LearnerState) -> dict[str, Bool[Array, ""]]:
         leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
         return jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]).all()
 
-    parts = ("policy", "critics", "sampler", "normalizer")
-    return {name: finite(getattr(learner, name)) for name in parts}
+    apart = ("replay", "critic_optimizer", "policy_optimizer", "sampler_optimizer")
+    parts = {field.name: getattr(learner, field.name) for field in fields(learner)}
+    kept = {name: part for name, part in parts.items() if name not in apart and _has_floats(part)}
+    return {name: finite(part) for name, part in kept.items()}
+
+
+def _has_floats(tree: Any) -> bool:
+    return any(jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size for leaf in jax.tree.leaves(tree))
 
 
 def _owned(tree: Any) -> Any:
@@ -106,7 +113,7 @@ def _owned(tree: Any) -> Any:
 class DeviceLoop:
     """Rollouts and updates as one program, several updates per call. With several seeds all leaves have a run axis."""
 
-    def __init__(self, algorithm: Srcpo, environments: JaxEnvironments, settings: Settings, seeds: list[int]) -> None:
+    def __init__(self, algorithm: Learner[Any], environments: JaxEnvironments, settings: Settings, seeds: list[int]) -> None:
         self._algorithm = algorithm
         self._environments = environments
         self._settings = settings
@@ -170,7 +177,7 @@ class DeviceLoop:
 class HostLoop:
     """Environments on the host: one jitted call per control step, one per update."""
 
-    def __init__(self, algorithm: Srcpo, environments: HostEnvironments, settings: Settings, seed: int) -> None:
+    def __init__(self, algorithm: Learner[Any], environments: HostEnvironments, settings: Settings, seed: int) -> None:
         self._algorithm = algorithm
         self._environments = environments
         self._settings = settings
@@ -229,10 +236,8 @@ class HostLoop:
     # --- one chunk ----------------------------------------------------------------------------------------------------
 
     def _rollout(self, state: RunState, key: PRNGKeyArray) -> tuple[Actor, Chunk]:
-        """As `Srcpo.rollout`, with the environments' steps between jitted calls. Rows (T, N, ...)."""
-        # What acting needs: handing over the replay at every step would cost more than acting.
-        unused: dict[str, Any] = dict.fromkeys(("critics", "critic_optimizer", "sampler_optimizer", "replay"))
-        acting = replace(state.learner, **unused)
+        """As `Learner.rollout`, with the environments' steps between jitted calls. Rows (T, N, ...)."""
+        acting = self._algorithm.acting(state.learner)
         settings = self._settings
         actor, rows, keys, choice, actions = self._first(acting, settings, state.actor, key)
         for step in range(self._algorithm.config.chunk_steps - 1):

@@ -11,15 +11,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tailsafe.algorithms.srcpo import Srcpo
-from tailsafe.algorithms.srcpo_state import Settings, SrcpoConfig
+from tailsafe.algorithms.learner import Learner
+from tailsafe.algorithms.registry import REGISTRY
+from tailsafe.algorithms.state import LearnerSettings
 from tailsafe.envs.learning import FINITE, is_jax, resolve
 from tailsafe.errors import InputError
 from tailsafe.learning.constraints import stack_constraints
 from tailsafe.learning.environments import EnvironmentSpec, HostEnvironments, JaxEnvironments
 from tailsafe.risk import SpectralRisk, StepSpectrum, parse_spectrum
 from tailsafe.runs.config import UNITS, Constraint, TrainConfig, Unit, make_constraints
-from tailsafe.runs.keys import resolved_values
+from tailsafe.runs.keys import resolved_values, scalar_names
 from tailsafe.tabular.problem import FiniteCMDP
 
 # Where nobody says how much a step can cost, cost critics are cut at this many times the limit.
@@ -45,8 +46,8 @@ class Plan:
     constraints: tuple[Constraint, ...]
     discounted_limits: tuple[float, ...]
     spectra: tuple[StepSpectrum, ...]
-    settings: Settings
-    algorithm: Srcpo
+    settings: LearnerSettings
+    algorithm: Learner[Any]
 
     @property
     def spec(self) -> EnvironmentSpec:
@@ -84,13 +85,13 @@ def make_plan(
     problem = _problem(config)
     found = resolve(config.task, config.backend, problem)
     preset = config.preset or ("laptop" if jax.default_backend() == "cpu" else "gpu")
-    values = resolved_values(preset, found.family, config.settings)
+    values = resolved_values(preset, found.family, config.settings, config.algorithm)
     if problem is not None:
         if config.settings.get("gamma", problem.discount) != problem.discount:
             raise InputError(f"gamma of the task finite is its problem's discount, {problem.discount:g}")
         values |= {"gamma": problem.discount, "problem": problem}
-        if values["beta_per"] == "chunk":
-            # Whole episodes in every chunk: a beta per chunk is then a beta per episode.
+        if values.get("beta_per", "chunk") == "chunk":
+            # Whole episodes in every chunk: a beta per chunk is then a beta per episode, and none is learned from half.
             values["chunk_steps"] = math.ceil(values["chunk_steps"] / problem.horizon) * problem.horizon
     # Episodes can be cut where worlds stand still, which those of users and finite problems do not.
     options = {"cut_halted": values["cut_halted"]} if found.family in ("navigation", "legged") else {}
@@ -99,8 +100,13 @@ def make_plan(
     scale = _rate_scale(values["gamma"], problem)
     discounted = tuple(_discounted(constraint, environments.spec, scale) for constraint in constraints)
     spectra = tuple(constraint.spectrum.discretize(values["cells"]) for constraint in constraints)
-    algorithm_config = SrcpoConfig(**{f.name: values[f.name] for f in dataclasses.fields(SrcpoConfig)})
-    algorithm = Srcpo(algorithm_config, environments.spec.observation_size, environments.spec.actions, len(constraints))
+    parts = REGISTRY[config.algorithm]
+    static = parts.config(**{f.name: values[f.name] for f in dataclasses.fields(parts.config)})
+    refusal = parts.learner.refusal(static, [constraint.spectrum for constraint in constraints])
+    if refusal is not None:
+        raise InputError(refusal)
+    spec = environments.spec
+    algorithm = parts.learner(static, spec.observation_size, spec.actions, len(constraints))
     # gamma of a finite problem may be 1, which no setting may be; it is in the problem.
     kept = {key: value for key, value in values.items() if problem is None or key != "gamma"}
     resolved = replace(
@@ -123,7 +129,7 @@ def make_plan(
         constraints=constraints,
         discounted_limits=discounted,
         spectra=spectra,
-        settings=_settings(values, environments.spec, spectra, discounted, scale, problem),
+        settings=_settings(parts.settings, values, spec, spectra, discounted, scale, problem),
         algorithm=algorithm,
     )
 
@@ -194,21 +200,21 @@ def _discounted(constraint: Constraint, spec: EnvironmentSpec, scale: float) -> 
 
 
 def _settings(
+    kind: type[LearnerSettings],
     values: Mapping[str, Any],
     spec: EnvironmentSpec,
     spectra: Sequence[StepSpectrum],
     discounted: Sequence[float],
     scale: float,
     problem: FiniteCMDP | None,
-) -> Settings:
+) -> LearnerSettings:
     largest = [_largest_return(c, d, scale, values) for c, d in zip(spec.largest_costs, discounted, strict=True)]
     length = problem.horizon if problem is not None else spec.episode_length
     horizon = scale if length is None else _discounted_length(values["gamma"], length)
-    names = [f.name for f in dataclasses.fields(Settings) if f.name not in ("constraints", "horizon")]
-    return Settings(
+    return kind(
         constraints=stack_constraints(spectra, discounted, largest),
         horizon=jnp.asarray(horizon, float),
-        **{name: jnp.asarray(values[name], float) for name in names},
+        **{name: jnp.asarray(values[name], float) for name in scalar_names(kind)},
     )
 
 

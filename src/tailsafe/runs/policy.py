@@ -98,7 +98,12 @@ class LoadedPolicy:
 
     @property
     def beta(self) -> list[list[float]]:
-        """The dual variables it acts with, one sorted list per constraint, in units of the discounted cost sum."""
+        """The dual variables it acts with, one sorted list per constraint, in units of the discounted cost sum.
+
+        None for a policy whose algorithm knows no beta.
+        """
+        if not self.description.num_betas:
+            return []
         rows: list[list[float]] = np.asarray(self.description.arrays().beta(self.delta), np.float64).tolist()
         return rows
 
@@ -308,8 +313,7 @@ def _read_description(path: Path) -> PolicyDescription:
 
 def _assemble(path: Path, description: PolicyDescription, seed: int) -> LoadedPolicy:
     """The network around the tensors: every tensor must be there, of its shape, and finite."""
-    constraints = description.arrays()
-    inputs = description.task.observation_size + constraints.num_betas
+    inputs = description.task.observation_size + description.num_betas
     inputs += len(description.constraints) + 1 if description.network.augmented else 0
     build = partial(
         Policy,
@@ -322,7 +326,7 @@ def _assemble(path: Path, description: PolicyDescription, seed: int) -> LoadedPo
     skeleton = eqx.filter_eval_shape(build, jax.random.key(0))
     wanted = {name: tensor.shape for name, tensor in _tensors_of(skeleton).items()}
     size = (description.task.observation_size,)
-    wanted |= {"normalizer.mean": size, "normalizer.variance": size, "delta": (constraints.num_betas,)}
+    wanted |= {"normalizer.mean": size, "normalizer.variance": size, "delta": (description.num_betas,)}
     tensors = _read_tensors(path, wanted)
     policy = eqx.tree_at(
         lambda policy: list(_tensors_of(policy).values()), skeleton, [tensors[n] for n in _tensors_of(skeleton)]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from tailsafe._version import __version__
-from tailsafe.algorithms.srcpo_state import LearnerState
 from tailsafe.runs.plan import Plan
 
 
-def share_policy(folder: Path, plan: Plan, learner: LearnerState, steps: int) -> None:
+def share_policy(folder: Path, plan: Plan, learner: Any, steps: int) -> None:
     """Write what `load_policy` reads into `folder`: network, normaliser, the sampler's mode, and what they are for."""
     # Imported late: it is of no use while training, and a build without it still trains.
     if find_spec("tailsafe.runs.policy") is None:
@@ -50,4 +50,4 @@ def share_policy(folder: Path, plan: Plan, learner: LearnerState, steps: int) ->
         version=__version__,
     )
     save_policy = import_module("tailsafe.runs.policy").save_policy
-    save_policy(folder, learner.policy, learner.normalizer, learner.sampler.mode, description)
+    save_policy(folder, learner.policy, learner.normalizer, plan.algorithm.shared_delta(learner), description)

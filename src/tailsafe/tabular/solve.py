@@ -11,6 +11,7 @@ import numpy as np
 import scipy.special
 
 from tailsafe.errors import InputError
+from tailsafe.learning.strategies import SINGLE_CONSTRAINT
 from tailsafe.risk import SpectralRisk
 from tailsafe.tabular import srcpo
 from tailsafe.tabular.augmented import DEFAULT_MEMORY_LIMIT, GIB, AugmentedMDP, augment
@@ -53,7 +54,10 @@ def solve_tabular(
         raise InputError(f"iterations is {iterations}; it must be at least 1")
     if not tolerance > 0:
         raise InputError(f"tolerance is {tolerance:g}; it must be positive")
+    settings = settings or srcpo.Settings()
     statement = state_problem(problem, risks, limits, cells)
+    if settings.strategy in SINGLE_CONSTRAINT and problem.num_costs > 1:
+        raise InputError(f"strategy {settings.strategy} takes one constraint; this problem has {problem.num_costs}")
     mdp = augment(problem, memory_limit)
     betas = beta_set(mdp, statement.spectra, statement.limits, max_betas)
     _check_memory(mdp, betas, memory_limit)
@@ -66,7 +70,7 @@ def solve_tabular(
             mdp,
             betas,
             certificate,
-            settings or srcpo.Settings(),
+            settings,
             iterations,
             wanted_gap,
             lambda done: progress("policy", done, iterations),
@@ -116,7 +120,8 @@ def _learn(
         done = 0
         while done < iterations:
             count = min(CHUNK, iterations - done)
-            state, trace = srcpo.iterate(state, arrays, rates, problem.discount, problem.effective_horizon, count)
+            fixed = (problem.discount, problem.effective_horizon, count, settings.strategy)
+            state, trace = srcpo.iterate(state, arrays, rates, *fixed)
             done += count
             traces.append(jax.device_get(trace))
             progress(done)

@@ -1,7 +1,7 @@
 """The paper's algorithm on tables: one softmax policy per beta, and a softmax sampler over the betas.     Algorithm 1
 
-For every beta at once (vmap), each iteration evaluates the policy exactly, picks weights by the proposed strategy, and
-takes a natural-policy-gradient step, which for tables is
+For every beta at once (vmap), each iteration evaluates the policy exactly, picks weights by a strategy, and takes
+a natural-policy-gradient step, which for tables is
 
     theta(s, a) += alpha_t h ( w_R A_R(s, a) - sum_i w_i A_{i,g}(s, a) ),        h = 1 / (1 - gamma),
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,7 @@ class Settings:
     radius, decay: trust region eps_t = radius / (t + 1)^decay; 1/2 < decay <= 1 is the Robbins-Monro condition.
     max_weight: lambda_max, the cap on a cost's weight. clip: (g_min, g_max) of the step length; below g_min the steps
     shrink with the gradient, which keeps nearly deterministic policies from leaping.
+    strategy: how gradients are weighed, see `learning.strategies.weights_of`; ipo_kappa, p3o_kappa: of these two.
     sampler_rate: of the sampler's natural gradient. penalty: the paper's K; None takes the paper's 10, or more where
     the multipliers of the linear programs demand it.
     """
@@ -51,13 +52,19 @@ class Settings:
     clip: tuple[float, float] = (1.0, 1e8)
     sampler_rate: float = 1.0
     penalty: float | None = None
+    strategy: strategies.Strategy = "proposed"
+    ipo_kappa: float = 0.01
+    p3o_kappa: float = 20.0
 
     def __post_init__(self) -> None:
         if not 0.5 < self.decay <= 1:
             raise InputError(f"decay is {self.decay:g}; the Robbins-Monro condition needs it in (0.5, 1]")
-        for name in ("radius", "max_weight", "sampler_rate"):
+        for name in ("radius", "max_weight", "sampler_rate", "ipo_kappa", "p3o_kappa"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} is {getattr(self, name):g}; it must be positive")
+        if self.strategy not in get_args(strategies.Strategy):
+            names = ", ".join(get_args(strategies.Strategy))
+            raise InputError(f"unknown strategy {self.strategy!r}; there are: {names}")
         if not 0 < self.clip[0] <= self.clip[1]:
             raise InputError(f"clip is {self.clip}; it must be 0 < g_min <= g_max")
 
@@ -72,12 +79,15 @@ class Rates(NamedTuple):
     longest: Float[Array, ""]
     sampler_rate: Float[Array, ""]
     penalty: Float[Array, " N"]
+    ipo_kappa: Float[Array, ""]
+    p3o_kappa: Float[Array, ""]
 
     @classmethod
     def of(cls, settings: Settings, penalty: np.ndarray) -> Rates:
         """penalty: (N,), K in units of reward per unit of each cost."""
         s = settings
-        return cls(*map(jnp.asarray, (s.radius, s.decay, s.max_weight, *s.clip, s.sampler_rate, penalty)))
+        numbers = (s.radius, s.decay, s.max_weight, *s.clip, s.sampler_rate, penalty, s.ipo_kappa, s.p3o_kappa)
+        return cls(*map(jnp.asarray, numbers))
 
 
 class Problem(NamedTuple):
@@ -133,7 +143,7 @@ def start(problem: Problem) -> State:
     return State(jnp.zeros((), int), logits, logits, jnp.full(size, -np.inf, float), sampler)
 
 
-@partial(jax.jit, static_argnames=("discount", "effective_horizon", "iterations"))
+@partial(jax.jit, static_argnames=("discount", "effective_horizon", "iterations", "strategy"))
 def iterate(
     state: State,
     problem: Problem,
@@ -141,12 +151,14 @@ def iterate(
     discount: float,
     effective_horizon: float,
     iterations: int,
+    strategy: strategies.Strategy = "proposed",
 ) -> tuple[State, Record]:
     """`iterations` steps of the algorithm."""
 
     def weigh(gram: Array, excess: Array, radius: Array) -> Array:
         """The coefficients of (A_R, A_1, ..., A_N) in the step of one beta."""
-        weights = strategies.proposed(gram, excess, radius, rates.max_weight)
+        kappa = strategies.Kappa(rates.ipo_kappa, rates.p3o_kappa)
+        weights = strategies.weights_of(strategy, gram, excess, radius, rates.max_weight, kappa)
         return strategies.step_size(gram, weights, radius, (rates.shortest, rates.longest)) * weights.signed()
 
     def step(state: State, _: None) -> tuple[State, Record]:

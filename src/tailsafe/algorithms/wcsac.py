@@ -1,0 +1,230 @@
+"""WCSAC with quantile critics: soft actor-critic whose costs are weighed by learned multipliers.           Fact sheet 9
+
+Off-policy: gradient steps on minibatches of single transitions from a large memory. The risk of every state by itself
+is averaged over states. With discrete actions all expectations over actions are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from tailsafe.algorithms.learner import Learner, Metrics, following_rows
+from tailsafe.algorithms.state import PRECISIONS, LearnerConfig, LearnerSettings, LearnerState
+from tailsafe.learning.actions import DiscreteActions
+from tailsafe.learning.chunks import Chunk
+from tailsafe.learning.critics import ADAM, quantile_loss
+from tailsafe.learning.networks import Critics, Policy, pooled
+from tailsafe.learning.units import Rows, rows_of
+
+# Logarithms of temperature and multipliers stay within this.
+_LARGEST_LOG = 8.0
+# Entropy that is asked of discrete actions, as a share of the largest.
+_DISCRETE_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class WcsacConfig(LearnerConfig):
+    """Of WCSAC: policy_iterations gradient steps per update, each on `minibatch` transitions."""
+
+    chunk_steps: int = 20
+    replay_chunks: int = 10_000
+    policy_iterations: int = 10
+    minibatch: int = 256
+    policy_clip: float = 1.0
+    # The temperature keeps the entropy here; None: -(number of actions), or a tenth of the largest for discrete ones.
+    entropy_target: float | None = None
+    # States at which the critics say how large the risks are: all visited ones as if they were initial, or initial.
+    estimator: Literal["visited", "initial"] = "visited"
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class WcsacSettings(LearnerSettings):
+    """Rates of Adam for the policy, the temperature and the multipliers; polyak: share of the new in the targets."""
+
+    policy_rate: Float[Array, ""]
+    temperature_rate: Float[Array, ""]
+    multiplier_rate: Float[Array, ""]
+    polyak: Float[Array, ""]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class WcsacState(LearnerState):
+    """With target copies of the critics, and the logarithms of the temperature () and of the multipliers (C,)."""
+
+    target_critics: Critics
+    policy_optimizer: Any
+    log_temperature: Float[Array, ""]
+    temperature_optimizer: Any
+    log_multiplier: Float[Array, " C"]
+    multiplier_optimizer: Any
+
+
+class Wcsac(Learner[WcsacConfig]):
+    """Soft actor-critic with a multiplier for every risk."""
+
+    @property
+    def entropy_target(self) -> float:
+        """What the temperature keeps the entropy at."""
+        if self.config.entropy_target is not None:
+            return self.config.entropy_target
+        if isinstance(self.actions, DiscreteActions):
+            return _DISCRETE_SHARE * math.log(self.actions.size)
+        return -float(self.actions.size)
+
+    @property
+    def soft(self) -> bool:
+        """Whether entropy counts; a fixed deviation leaves nothing to learn about it."""
+        return self.config.fixed_log_std is None
+
+    def _policy_steps(self) -> optax.GradientTransformation:
+        return optax.chain(optax.clip_by_global_norm(self.config.policy_clip), ADAM)
+
+    def init(self, key: PRNGKeyArray, settings: WcsacSettings) -> WcsacState:
+        fields = self._beginning(key, settings)
+        nothing = jnp.zeros(self.num_costs)
+        return WcsacState(
+            **fields,
+            target_critics=jax.tree.map(jnp.copy, fields["critics"]),
+            policy_optimizer=self._policy_steps().init(eqx.filter(fields["policy"], eqx.is_array)),
+            log_temperature=jnp.zeros(()),
+            temperature_optimizer=ADAM.init(jnp.zeros(())),
+            log_multiplier=nothing,
+            multiplier_optimizer=ADAM.init(nothing),
+        )
+
+    def acting(self, state: WcsacState) -> Any:
+        unused: dict[str, Any] = dict.fromkeys(
+            ("target_critics", "policy_optimizer", "temperature_optimizer", "multiplier_optimizer")
+        )
+        return replace(super().acting(state), **unused)
+
+    def update(
+        self, state: WcsacState, settings: WcsacSettings, chunk: Chunk, key: PRNGKeyArray
+    ) -> tuple[WcsacState, Metrics]:
+        """Remember a chunk, then take gradient steps on minibatches. The key is used up."""
+        state = self._received(state, chunk)
+
+        def iterate(state: WcsacState, key: PRNGKeyArray) -> tuple[WcsacState, Metrics]:
+            for_batch, for_rest = jax.random.split(key)
+            return self.improve(state, settings, state.replay.rows(for_batch, self.config.minibatch), for_rest)
+
+        # The memory does not change here: it stays outside of the loop.
+        replay = state.replay
+
+        def step(carry: Any, key: PRNGKeyArray) -> tuple[Any, Metrics]:
+            moved, metrics = iterate(replace(carry, replay=replay), key)
+            return replace(moved, replay=None), metrics
+
+        keys = jax.random.split(key, self.config.policy_iterations)
+        with jax.default_matmul_precision(PRECISIONS[self.config.precision].products):
+            without: Any = replace(state, replay=None)  # type: ignore[arg-type]
+            moved, metrics = jax.lax.scan(step, without, keys)
+        state = replace(moved, replay=replay, updates=state.updates + 1)
+        return state, jax.tree.map(lambda leaf: leaf.mean(0), metrics)
+
+    def improve(
+        self, state: WcsacState, settings: WcsacSettings, batch: Chunk, key: PRNGKeyArray
+    ) -> tuple[WcsacState, Metrics]:
+        """One gradient step of everything on a minibatch: critics, policy, temperature, multipliers."""
+        for_target, for_policy = jax.random.split(key)
+        targets = self.one_step_targets(state, settings, batch, for_target)
+        state, losses = self._stepped_critics(state, settings, batch, targets)
+        state, policy_metrics, risks = self._stepped_policy(state, settings, batch, for_policy)
+        state = self._stepped_multipliers(state, settings, risks)
+        metrics = {"reward_critic_loss": losses[0], "cost_critic_loss": losses[1:], "sub_risk": risks}
+        return state, metrics | policy_metrics | {"multiplier": jnp.exp(state.log_multiplier)}
+
+    def one_step_targets(
+        self, state: WcsacState, settings: WcsacSettings, batch: Chunk, key: PRNGKeyArray
+    ) -> Float[Array, "S B K"]:
+        """x + gamma (1 - terminated) Z_target(s', a'); the reward's with -temperature log pi(a' | s') inside."""
+        features = self._features(state, settings, following_rows(batch, settings))
+        outputs = state.policy(features)
+        raw = self.actions.sample(outputs, self.actions.noise(key, outputs.shape[:-1]))
+        inputs = jnp.concatenate([features, self.actions.embed(raw)], axis=-1)
+        atoms = pooled(state.target_critics(inputs, self._largest_return(settings)))
+        if self.soft:
+            surprise = jnp.exp(state.log_temperature) * self.actions.log_prob(outputs, raw)
+            atoms = atoms.at[0].add(-surprise[:, None])
+        signals = jnp.concatenate([batch.reward[:, None], batch.costs], axis=-1).T
+        return signals[..., None] + settings.gamma * (1.0 - batch.terminated)[:, None] * atoms
+
+    def _stepped_critics(
+        self, state: WcsacState, settings: WcsacSettings, batch: Chunk, targets: Float[Array, "S B K"]
+    ) -> tuple[WcsacState, Float[Array, " S"]]:
+        features = self._critic_features(state, settings, batch)
+        dtype = PRECISIONS[self.config.precision].critics
+
+        def loss(critics: Critics) -> tuple[Array, Array]:
+            quantiles = critics(features, self._largest_return(settings), dtype)
+            apart = jax.vmap(lambda q, t: quantile_loss(q[None], t[None]))(quantiles, targets)
+            return apart.sum(), apart
+
+        gradients, losses = jax.grad(loss, has_aux=True)(state.critics)
+        updates, optimizer = self._critic_optimizer.update(gradients, state.critic_optimizer)
+        critics = eqx.apply_updates(state.critics, jax.tree.map(lambda step: -settings.critic_rate * step, updates))
+        lagging = jax.tree.map(lambda old, new: old + settings.polyak * (new - old), state.target_critics, critics)
+        return replace(state, critics=critics, critic_optimizer=optimizer, target_critics=lagging), losses
+
+    def _worth_of(
+        self, state: WcsacState, settings: WcsacSettings, policy: Policy, rows: Rows, key: PRNGKeyArray
+    ) -> tuple[Float[Array, "1+C B"], Float[Array, " B"]]:
+        """E[Z_R], the risk of every cost, and the entropy at each state, differentiable in the policy."""
+        features = self._features(state, settings, rows)
+        outputs = policy(features)
+        noise = self.actions.noise(key, outputs.shape[:-1])
+
+        def of(actions: Float[Array, "B A"]) -> Float[Array, "1+C B"]:
+            atoms = self._atoms(state, settings, jnp.concatenate([features, actions], axis=-1))
+            return jnp.concatenate([atoms[:1].mean(-1), settings.constraints.state_wise(atoms[1:])])
+
+        return self.actions.expectation(outputs, noise, of), self.actions.entropy(outputs, noise)
+
+    def _stepped_policy(
+        self, state: WcsacState, settings: WcsacSettings, batch: Chunk, key: PRNGKeyArray
+    ) -> tuple[WcsacState, Metrics, Float[Array, " C"]]:
+        temperature = jnp.exp(state.log_temperature) if self.soft else jnp.zeros(())
+
+        def loss(policy: Policy) -> tuple[Array, tuple[Array, Array]]:
+            values, entropy = self._worth_of(state, settings, policy, rows_of(batch), key)
+            values, entropy = values.mean(-1), entropy.mean()
+            weighed = jnp.exp(state.log_multiplier) @ values[1:]
+            return weighed - values[0] - temperature * entropy, (values, entropy)
+
+        gradients, (values, entropy) = jax.grad(loss, has_aux=True)(state.policy)
+        updates, optimizer = self._policy_steps().update(gradients, state.policy_optimizer)
+        policy = eqx.apply_updates(state.policy, jax.tree.map(lambda step: -settings.policy_rate * step, updates))
+        risks = values[1:]
+        if self.config.estimator == "initial":
+            at_start = self._initial_rows(batch.initial_observation, batch.delta)
+            risks = self._worth_of(state, settings, state.policy, at_start, key)[0][1:].mean(-1)
+        if self.soft:
+            # d/dx of exp(x) (entropy - target).
+            step, memory = ADAM.update(temperature * (entropy - self.entropy_target), state.temperature_optimizer)
+            moved = _bounded(state.log_temperature - settings.temperature_rate * step)
+            state = replace(state, log_temperature=moved, temperature_optimizer=memory)
+        metrics = {"entropy": entropy, "temperature": temperature, "objective": values[0]}
+        return replace(state, policy=policy, policy_optimizer=optimizer), metrics, risks
+
+    def _stepped_multipliers(
+        self, state: WcsacState, settings: WcsacSettings, risks: Float[Array, " C"]
+    ) -> WcsacState:
+        """Descend exp(y) (d - risk): a multiplier grows while its risk exceeds the limit."""
+        gradient = jnp.exp(state.log_multiplier) * (settings.target - risks)
+        step, memory = ADAM.update(gradient, state.multiplier_optimizer)
+        moved = _bounded(state.log_multiplier - settings.multiplier_rate * step)
+        return replace(state, log_multiplier=moved, multiplier_optimizer=memory)
+
+
+def _bounded(log: Float[Array, ...]) -> Float[Array, ...]:
+    return jnp.clip(log, -_LARGEST_LOG, _LARGEST_LOG)
