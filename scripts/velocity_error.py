@@ -1,4 +1,4 @@
-"""How well a legged policy follows its commands, against standing still: python scripts/velocity_error.py RUN [EPISODES].
+"""How well a legged policy follows its commands, against zero actions: velocity_error.py RUN [EPISODES].
 
 Prints the mean squared velocity error per control step (forward and sideways speed, turning rate; the reward without
 its power term), of the policy and of zero actions, on engine mujoco, with fresh seeds.

@@ -19,7 +19,10 @@ OBSERVATIONS, STEPS, ENVS = 3, 12, 4
 GAMMA = 0.9
 
 
-def settings_of(algorithm, measures=(CVaR(0.75),), limits=(2.0,), **changes):
+MEASURE = CVaR(0.75)
+
+
+def settings_of(algorithm, measures=(MEASURE,), limits=(2.0,), **changes):
     """Settings with the usual constants, costs up to 1 per step."""
     kind = REGISTRY[algorithm].settings
     numbers = {name: SCALARS[name] for name in scalar_names(kind)} | {"gamma": GAMMA} | changes

@@ -91,11 +91,9 @@ def test_sdpo_beyond_the_limits_lowers_the_first_violated_risk_alone():
         bound = replace(settings, constraints=replace(settings.constraints, limit=jnp.asarray(limits)))
         loss = learner._loss(state, bound, state.policy, batch, batch.features[:3], noise)
         assert float(loss) == pytest.approx(risks[first], rel=1e-5)
-        gradient = jax.grad(lambda policy: learner._loss(state, bound, policy, batch, batch.features[:3], noise))(
-            state.policy
-        )
+        gradient = jax.grad(learner._loss, argnums=2)(state, bound, state.policy, batch, batch.features[:3], noise)
         size = sum(float(jnp.abs(leaf).sum()) for leaf in jax.tree.leaves(gradient))
-        assert np.isfinite(size) and size > 0
+        assert 0 < size < np.inf
 
 
 # --- WCSAC ------------------------------------------------------------------------------------------------------------
@@ -162,13 +160,16 @@ def test_a_fixed_deviation_has_no_temperature():
 
 def test_default_entropy_targets():
     assert make("wcsac", actions=BoxActions(2))[0].entropy_target == -2
-    assert make("wcsac", actions=DiscreteActions(4))[0].entropy_target == pytest.approx(0.1 * np.log(4))
+    assert make("wcsac", actions=DiscreteActions(4))[0].entropy_target == pytest.approx(0.03 * np.log(4))
 
 
 def test_discrete_expectations_are_exact():
     """sum_a pi(a) of values and risks at every action, whatever the noise."""
     learner, settings, state, rows = wcsac(actions=DiscreteActions(3))
-    found = [np.asarray(learner._worth_of(state, settings, state.policy, rows_of(rows), jax.random.key(k))[0]) for k in (0, 1)]
+    found = [
+        np.asarray(learner._worth_of(state, settings, state.policy, rows_of(rows), jax.random.key(k))[0])
+        for k in (0, 1)
+    ]
     np.testing.assert_array_equal(*found)
     chances = np.asarray(jax.nn.softmax(state.policy(rows.observation)), float)
     wanted = np.zeros_like(found[0], float)
@@ -187,7 +188,9 @@ def test_replayed_rows_are_whole_and_uniform():
         chunk = experience(learner, state, settings, seed)
         marks = 1000 * (seed + 1) + jnp.arange(STEPS * ENVS).reshape(STEPS, ENVS)
         chunk = replace(chunk, reward=marks.astype(float), discount=2 * marks.astype(float))
-        chunk = replace(chunk, initial_observation=jnp.broadcast_to(jnp.arange(ENVS)[:, None] * 1.0, (ENVS, OBSERVATIONS)))
+        chunk = replace(
+            chunk, initial_observation=jnp.broadcast_to(jnp.arange(ENVS)[:, None] * 1.0, (ENVS, OBSERVATIONS))
+        )
         replay = replay.add(chunk)
     drawn = replay.rows(jax.random.key(0), 9600)
     marks = np.asarray(drawn.reward)
@@ -195,4 +198,4 @@ def test_replayed_rows_are_whole_and_uniform():
     np.testing.assert_array_equal(np.asarray(drawn.initial_observation)[:, 0], marks % 1000 % ENVS)
     values, counts = np.unique(marks, return_counts=True)
     assert len(values) == 2 * STEPS * ENVS
-    assert counts.min() > 60 and counts.max() < 145  # 100 each, deviation 10
+    assert 60 < counts.min() <= counts.max() < 145  # 100 each, deviation 10

@@ -3,6 +3,9 @@
 import numpy as np
 
 from tailsafe.tabular import FiniteCMDP
+from tailsafe.tabular.suite import gamble
+
+__all__ = ["gamble", "random_policy", "random_problem", "trajectories"]
 
 
 def random_problem(seed, states=3, actions=2, horizon=4, costs=1, discount=0.9, cost_values=(0.0, 1.0)):
@@ -17,24 +20,6 @@ def random_problem(seed, states=3, actions=2, horizon=4, costs=1, discount=0.9, 
         rng.uniform(size=(states, actions)).round(2),
         rng.choice(cost_values, size=(costs, states, actions)),
     )
-
-
-def gamble():
-    """Safe earns 0. Gambling earns 1 and costs 10 with probability 0.1. Two steps, no discount.
-
-    Gambling with probability q has CVaR_0.75 = 10 * 0.1 q / 0.25 = 4 q, so a limit of 2 allows q = 1/2, reward 1/2, and
-    the 0.75-quantile of the cost is beta = 0.
-    """
-    start, fine, hurt = range(3)
-    transitions = np.zeros((3, 2, 3))
-    transitions[start, 0, fine] = 1.0
-    transitions[start, 1, [fine, hurt]] = 0.9, 0.1
-    transitions[fine, :, fine] = transitions[hurt, :, hurt] = 1.0
-    rewards = np.zeros((3, 2))
-    rewards[start, 1] = 1.0
-    costs = np.zeros((1, 3, 2))
-    costs[0, hurt] = 10.0
-    return FiniteCMDP(2, 1.0, np.array([1.0, 0.0, 0.0]), transitions, rewards, costs)
 
 
 def random_policy(mdp, seed):

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import tailsafe as ts
+from tailsafe.errors import InputError
 from tailsafe.tabular import augment
 from tailsafe.tabular.betas import beta_set
 from tailsafe.tabular.certificate import certify
 from tailsafe.tabular.lp import OccupancyLP
 from tailsafe.tabular.solve import state_problem
+from tailsafe.tabular.srcpo import Settings
 from tailsafe.tabular.values import occupancy
 from tests.tabular.problems import random_problem
 
@@ -66,3 +68,30 @@ def test_converges_to_the_lp_optimum(number):
 @pytest.mark.slow
 def test_the_list_is_complete():
     assert [n for n in range(max(MORE) + 1) if binds(n)] == BINDING + MORE
+
+
+@pytest.mark.parametrize("strategy", ["sdac", "crpo", "p3o"])
+@pytest.mark.parametrize("number", [16, 27])
+def test_every_strategy_converges(strategy, number):
+    """The theorem is about a class of weights, of which the proposed ones are one choice; 16 has two constraints."""
+    problem, measure, limits, cells = draw(number)
+    solution = ts.solve_tabular(problem, measure, limits, cells=cells, settings=Settings(strategy=strategy))
+    assert solution.feasible
+    assert solution.gap <= RELATIVE * abs(solution.optimum)
+
+
+@pytest.mark.parametrize("strategy", ["cpo", "pcpo", "ipo"])
+def test_strategies_for_one_constraint_converge_and_refuse_two(strategy):
+    problem, measure, limits, cells = draw(27)
+    settings = Settings(strategy=strategy)
+    solution = ts.solve_tabular(problem, measure, limits, cells=cells, settings=settings)
+    assert solution.feasible
+    assert solution.gap <= RELATIVE * abs(solution.optimum)
+    problem, measure, limits, cells = draw(16)
+    with pytest.raises(InputError, match=f"strategy {strategy} takes one constraint; this problem has 2"):
+        ts.solve_tabular(problem, measure, limits, cells=cells, settings=settings)
+
+
+def test_an_unknown_strategy_is_refused():
+    with pytest.raises(InputError, match="unknown strategy 'best'; there are: proposed, sdac"):
+        Settings(strategy="best")

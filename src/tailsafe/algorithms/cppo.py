@@ -40,9 +40,7 @@ class Cppo(PpoLearner[PpoConfig]):
         total = segments.cost_so_far + segments.discount[..., None] * segments.costs
         return at_episode_end(total, jnp.broadcast_to(segments.done[..., None], total.shape))
 
-    def _advantage(
-        self, state: LagrangianState, settings: LagrangianSettings, segments: Chunk
-    ) -> Float[Array, "T N"]:
+    def _advantage(self, state: LagrangianState, settings: LagrangianSettings, segments: Chunk) -> Float[Array, "T N"]:
         excess = jnp.maximum(self._episode_costs(segments) - state.beta, 0.0)
         penalty: Array = excess @ state.multiplier
         return self._reward_advantage(state, settings, segments) - penalty

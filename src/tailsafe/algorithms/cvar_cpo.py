@@ -57,9 +57,7 @@ class CvarCpo(PpoLearner[PpoConfig]):
         done = jnp.broadcast_to(segments.done[:, None], (segments.done.shape[0], self.num_costs, *left.shape[2:]))
         return jnp.moveaxis(discounted_suffix(jnp.moveaxis(errors, 0, 1), done, decay), 1, 0)
 
-    def _advantage(
-        self, state: LagrangianState, settings: LagrangianSettings, segments: Chunk
-    ) -> Float[Array, "T N"]:
+    def _advantage(self, state: LagrangianState, settings: LagrangianSettings, segments: Chunk) -> Float[Array, "T N"]:
         risks = self._risk_advantages(state, settings, segments)
         penalty: Array = jnp.einsum("c,ctn->tn", state.multiplier, risks)
         return self._reward_advantage(state, settings, segments) - penalty

@@ -54,7 +54,7 @@ class Learner(ABC, Generic[Config]):
         """Why constraints with these measures cannot be learned, or None."""
         return None
 
-    # --- what differs between kinds of learners ------------------------------------------------------------------------
+    # --- what differs between kinds of learners -----------------------------------------------------------------------
 
     @property
     def signals(self) -> int:
@@ -78,7 +78,7 @@ class Learner(ABC, Generic[Config]):
         """The part of a state that acting needs: handing over the replay at every step would cost more than acting."""
         return replace(state, critics=None, critic_optimizer=None, replay=None)
 
-    # --- beginning -----------------------------------------------------------------------------------------------------
+    # --- beginning ----------------------------------------------------------------------------------------------------
 
     def _beginning(self, key: PRNGKeyArray, settings: LearnerSettings) -> dict[str, Any]:
         """Fresh networks and an empty memory: the fields of `LearnerState`."""
@@ -143,7 +143,7 @@ class Learner(ABC, Generic[Config]):
             initial_observation=observation[0],
         )
 
-    # --- acting --------------------------------------------------------------------------------------------------------
+    # --- acting -------------------------------------------------------------------------------------------------------
 
     def act(self, state: Any, settings: Any, actor: Actor, key: PRNGKeyArray) -> tuple[Array, Array]:
         """A raw action and its log probability for every environment."""
@@ -193,7 +193,7 @@ class Learner(ABC, Generic[Config]):
         (actor, env_state), rows = jax.lax.scan(step, (actor, env_state), keys)
         return actor, env_state, as_chunk(rows)
 
-    # --- networks ------------------------------------------------------------------------------------------------------
+    # --- networks -----------------------------------------------------------------------------------------------------
 
     def _received(self, state: Any, chunk: Chunk) -> Any:
         """The state with a new chunk in its memory and in its normaliser."""
@@ -239,7 +239,7 @@ class Learner(ABC, Generic[Config]):
         raw = self.actions.sample(outputs, self.actions.noise(key, outputs.shape[:-1]))
         return self._atoms_at(state, settings, jnp.concatenate([features, self.actions.embed(raw)], axis=-1))
 
-    # --- critics -------------------------------------------------------------------------------------------------------
+    # --- critics ------------------------------------------------------------------------------------------------------
 
     def _next_atoms(
         self, state: LearnerState, settings: LearnerSettings, following: Rows, key: PRNGKeyArray

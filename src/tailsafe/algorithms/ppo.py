@@ -101,7 +101,7 @@ class PpoLearner(Learner[Config]):
     def acting(self, state: Any) -> Any:
         return replace(super().acting(state), policy_optimizer=None)
 
-    # --- critics -------------------------------------------------------------------------------------------------------
+    # --- critics ------------------------------------------------------------------------------------------------------
 
     def _state_inputs(self, state: Any, settings: Any, rows: Rows) -> Float[Array, "... i"]:
         """What critics see of states."""
@@ -123,7 +123,7 @@ class PpoLearner(Learner[Config]):
         errors = segments.reward + settings.gamma * (1.0 - segments.terminated) * later - now
         return discounted_suffix(errors, segments.done, settings.gamma * settings.trace)
 
-    # --- learning ------------------------------------------------------------------------------------------------------
+    # --- learning -----------------------------------------------------------------------------------------------------
 
     def update(self, state: Any, settings: Any, chunk: Chunk, key: PRNGKeyArray) -> tuple[Any, Metrics]:
         """Learn from a chunk: critics, then policy, then multipliers. The key is used up."""
@@ -153,7 +153,8 @@ class PpoLearner(Learner[Config]):
         ratio = jnp.exp(self.actions.log_prob(outputs, batch.raw_action) - batch.log_prob)
         clip = self.config.ratio_clip
         gain = jnp.minimum(ratio * batch.advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * batch.advantage)
-        return -gain.mean() - settings.entropy_weight * self.actions.entropy(outputs, noise).mean()
+        loss: Array = -gain.mean() - settings.entropy_weight * self.actions.entropy(outputs, noise).mean()
+        return loss
 
     def _improved(
         self,
@@ -175,7 +176,8 @@ class PpoLearner(Learner[Config]):
         bound = settings.radius(state.updates) ** 2 / 2
 
         def unfinished(carry: tuple[Array, Policy, Any, Array]) -> Array:
-            return (carry[0] < config.policy_iterations) & (carry[3] <= config.kl_stop * bound)
+            running: Array = (carry[0] < config.policy_iterations) & (carry[3] <= config.kl_stop * bound)
+            return running
 
         def iterate(carry: tuple[Array, Policy, Any, Array]) -> tuple[Array, Policy, Any, Array]:
             index, policy, optimizer, _ = carry

@@ -49,7 +49,7 @@ class Direction(NamedTuple):
 class PrimalLearner(Learner[Config]):
     """Critics Z(s, a), then a trust-region step for the policy, then whatever else the algorithm learns."""
 
-    # --- what algorithms provide ---------------------------------------------------------------------------------------
+    # --- what algorithms provide --------------------------------------------------------------------------------------
 
     @abstractmethod
     def _worth(self, state: Any, settings: Any, rows: Rows, key: PRNGKeyArray) -> Worth:
@@ -88,11 +88,9 @@ class PrimalLearner(Learner[Config]):
         scale: Array = settings.horizon
         return scale
 
-    # --- learning ------------------------------------------------------------------------------------------------------
+    # --- learning -----------------------------------------------------------------------------------------------------
 
-    def update(
-        self, state: Any, settings: Any, chunk: Chunk, key: PRNGKeyArray
-    ) -> tuple[Any, Metrics]:
+    def update(self, state: Any, settings: Any, chunk: Chunk, key: PRNGKeyArray) -> tuple[Any, Metrics]:
         """Learn from a chunk: critics, then policy, then sampler. The key is used up."""
         for_batch, for_targets, for_policy, for_rest = jax.random.split(key, 4)
         state = self._received(state, chunk)

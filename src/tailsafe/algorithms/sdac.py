@@ -1,4 +1,4 @@
-"""SDAC: risks as those of Gaussians, mean + k std of the critics' atoms, and a step with a recovery mode.   Fact sheet 7
+"""SDAC: risks as those of Gaussians, mean + k std of the critics' atoms, and steps with a recovery mode.
 
 k is 1.2711 for CVaR_0.75; every spectrum has one. Where costs are far from Gaussian (rare and large) the risk is not
 what it says.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +50,7 @@ class Sdac(PrimalLearner[SdacConfig]):
     def _gradient_scale(self, settings: PrimalSettings) -> Float[Array, ""]:
         return settings.horizon if self.config.surrogate == "theory" else jnp.ones(())
 
-    # --- Gaussian risks ------------------------------------------------------------------------------------------------
+    # --- Gaussian risks -----------------------------------------------------------------------------------------------
 
     def _moments(
         self, state: PrimalState, settings: PrimalSettings, rows: Rows, *, shifted: bool, key: PRNGKeyArray
@@ -125,7 +125,7 @@ class Sdac(PrimalLearner[SdacConfig]):
         deviation = jnp.sqrt(jnp.maximum((total - mean[:, None]) ** 2 @ weights, 0.0))
         return mean + settings.constraints.deviations * deviation, count
 
-    # --- steps ---------------------------------------------------------------------------------------------------------
+    # --- steps --------------------------------------------------------------------------------------------------------
 
     def _combined(
         self, state: PrimalState, settings: PrimalSettings, solved: Array, gram: Array, excess: Array, radius: Array

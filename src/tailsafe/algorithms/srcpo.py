@@ -50,7 +50,7 @@ class Srcpo(PrimalLearner[SrcpoConfig]):
             )
         return None
 
-    # --- beginning and acting ------------------------------------------------------------------------------------------
+    # --- beginning and acting -----------------------------------------------------------------------------------------
 
     def num_betas(self, settings: Any) -> int:
         return int(settings.constraints.num_betas)
@@ -99,7 +99,7 @@ class Srcpo(PrimalLearner[SrcpoConfig]):
         delta = state.sampler.sample(key, (draws,), settings.uniform_share)
         return jnp.repeat(delta, config.num_envs // draws, axis=0)
 
-    # --- values and steps ----------------------------------------------------------------------------------------------
+    # --- values and steps ---------------------------------------------------------------------------------------------
 
     def _worth(self, state: SrcpoState, settings: Settings, rows: Rows, key: PRNGKeyArray) -> Worth:
         """E[Z_R] and E[g_budget(Z_i)]: A_R and A_{i,g} = (Q_g - V_g) / b are differences of these."""
@@ -185,7 +185,7 @@ class Srcpo(PrimalLearner[SrcpoConfig]):
         values = self.actions.expectation(outputs, noise, of)
         return values.at[1:].add(constraints.conjugate_integral(beta))
 
-    # --- the sampler ---------------------------------------------------------------------------------------------------
+    # --- the sampler --------------------------------------------------------------------------------------------------
 
     def update_rest(
         self,

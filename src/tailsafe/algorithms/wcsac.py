@@ -27,7 +27,7 @@ from tailsafe.learning.units import Rows, rows_of
 # Logarithms of temperature and multipliers stay within this.
 _LARGEST_LOG = 8.0
 # Entropy that is asked of discrete actions, as a share of the largest.
-_DISCRETE_SHARE = 0.1
+_DISCRETE_SHARE = 0.03
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class WcsacConfig(LearnerConfig):
     policy_iterations: int = 10
     minibatch: int = 256
     policy_clip: float = 1.0
-    # The temperature keeps the entropy here; None: -(number of actions), or a tenth of the largest for discrete ones.
+    # The temperature keeps the entropy here; None: -(number of actions), or 3 % of the largest for discrete ones.
     entropy_target: float | None = None
     # States at which the critics say how large the risks are: all visited ones as if they were initial, or initial.
     estimator: Literal["visited", "initial"] = "visited"
@@ -123,7 +123,7 @@ class Wcsac(Learner[WcsacConfig]):
 
         def step(carry: Any, key: PRNGKeyArray) -> tuple[Any, Metrics]:
             moved, metrics = iterate(replace(carry, replay=replay), key)
-            return replace(moved, replay=None), metrics
+            return replace(moved, replay=None), metrics  # type: ignore[arg-type]
 
         keys = jax.random.split(key, self.config.policy_iterations)
         with jax.default_matmul_precision(PRECISIONS[self.config.precision].products):
@@ -216,9 +216,7 @@ class Wcsac(Learner[WcsacConfig]):
         metrics = {"entropy": entropy, "temperature": temperature, "objective": values[0]}
         return replace(state, policy=policy, policy_optimizer=optimizer), metrics, risks
 
-    def _stepped_multipliers(
-        self, state: WcsacState, settings: WcsacSettings, risks: Float[Array, " C"]
-    ) -> WcsacState:
+    def _stepped_multipliers(self, state: WcsacState, settings: WcsacSettings, risks: Float[Array, " C"]) -> WcsacState:
         """Descend exp(y) (d - risk): a multiplier grows while its risk exceeds the limit."""
         gradient = jnp.exp(state.log_multiplier) * (settings.target - risks)
         step, memory = ADAM.update(gradient, state.multiplier_optimizer)

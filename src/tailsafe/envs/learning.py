@@ -107,9 +107,7 @@ class MjxEnvironments:
 class MujocoEnvironments:
     """A task on engine `mujoco`: native physics on the host, in double precision; learners get single precision."""
 
-    def __init__(
-        self, task: Task[Any], num_envs: int, threads: int | None = None, *, cut_halted: bool = False
-    ) -> None:
+    def __init__(self, task: Task[Any], num_envs: int, threads: int | None = None, *, cut_halted: bool = False) -> None:
         self.num_envs = num_envs
         self.cut_halted = cut_halted
         self.spec = task_spec(task)

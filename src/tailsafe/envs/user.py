@@ -54,6 +54,11 @@ class UserEnvironments:
         )
 
     @property
+    def first_action(self) -> int:
+        """The number of the first action of a discrete space."""
+        return int(getattr(self._envs[0].action_space, "start", 0))
+
+    @property
     def action_bounds(self) -> tuple[list[float], list[float]] | None:
         """(low, high) of a Box, flattened; None for discrete actions."""
         space = self._action_space

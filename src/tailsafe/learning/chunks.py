@@ -108,5 +108,7 @@ class Replay:
         place = jax.random.randint(key, (size,), 0, stored * steps * envs)
         slot, step, env = place // (steps * envs), place // envs % steps, place % envs
         initial = self.chunks.initial_observation[slot, env]
-        drawn: Chunk = jax.tree.map(lambda ring: ring[slot, step, env], replace(self.chunks, initial_observation=self.chunks.observation))
+        drawn: Chunk = jax.tree.map(
+            lambda ring: ring[slot, step, env], replace(self.chunks, initial_observation=self.chunks.observation)
+        )
         return replace(drawn, initial_observation=initial)

@@ -103,8 +103,9 @@ def weights_of(
         nu = jnp.where(step[0] > 0, step[0], 1.0)
         satisfied = Weights(one, jnp.minimum(jnp.maximum(-step[1:], 0.0) / nu, most))
     elif strategy == "ipo":
-        room = jnp.maximum(-excess, jnp.finfo(gram.dtype).tiny)
-        satisfied = Weights(one, jnp.minimum(kappa.ipo / room, most))
+        # On the limit itself the barrier's slope is endless, and the cap applies.
+        slope = kappa.ipo / jnp.where(excess < 0, -excess, 1.0)
+        satisfied = Weights(one, jnp.where(excess < 0, jnp.minimum(slope, most), most))
     else:
         satisfied = Weights(one, none)
 

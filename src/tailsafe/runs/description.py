@@ -81,20 +81,25 @@ class TaskDescription:
 
 @dataclass(frozen=True)
 class ActionDescription:
-    """`box`: `size` numbers in [low, high]. `discrete`: one of `size` actions; low and high are None."""
+    """`box`: `size` numbers in [low, high]. `discrete`: one of `size` actions, counted from `start`; no bounds."""
 
     kind: Literal["box", "discrete"]
     size: int
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
+    start: int = 0
 
     @classmethod
     def of(
-        cls, actions: Actions, low: Sequence[float] | None = None, high: Sequence[float] | None = None
+        cls,
+        actions: Actions,
+        low: Sequence[float] | None = None,
+        high: Sequence[float] | None = None,
+        start: int = 0,
     ) -> ActionDescription:
-        """From a learner's actions and, for boxes, the environment's own bounds (default: [-1, 1])."""
+        """From a learner's actions and the environment's own bounds (default: [-1, 1]) or first action."""
         if isinstance(actions, DiscreteActions):
-            return cls("discrete", actions.size)
+            return cls("discrete", actions.size, start=start)
         ones = (1.0,) * actions.size
         low = tuple(-x for x in ones) if low is None else tuple(float(x) for x in low)
         return cls("box", actions.size, low, ones if high is None else tuple(float(x) for x in high))
@@ -105,14 +110,15 @@ class ActionDescription:
 
     def to_json(self) -> dict[str, Any]:
         bounds = [None if bound is None else list(bound) for bound in (self.low, self.high)]
-        return {"kind": self.kind, "size": self.size, "low": bounds[0], "high": bounds[1]}
+        return {"kind": self.kind, "size": self.size, "low": bounds[0], "high": bounds[1], "start": self.start}
 
     @classmethod
     def from_json(cls, fields: Fields) -> ActionDescription:
         kind = fields.choice("kind", ("box", "discrete"))
         size = fields.whole("size", 1)
         if kind == "discrete":
-            return cls("discrete", size)
+            # Policies written before there was such an entry count from 0.
+            return cls("discrete", size, start=fields.optional("start", lambda key: fields.integer(key)) or 0)
         low, high = fields.numbers("low", size), fields.numbers("high", size)
         if not all(a < b for a, b in zip(low, high, strict=True)):
             raise InputError(f"{fields.place}.high: every bound must be above its lower bound")
@@ -342,6 +348,11 @@ class Fields:
         value = self.get(key)
         good = isinstance(value, int) and not isinstance(value, bool) and value >= least
         return int(self._require(key, good, f"a whole number, at least {least}"))
+
+    def integer(self, key: str) -> int:
+        value = self.get(key)
+        good = isinstance(value, int) and not isinstance(value, bool)
+        return int(self._require(key, good, "a whole number"))
 
     def numbers(self, key: str, count: int | None = None, *, or_inf: bool = False) -> tuple[float, ...]:
         """A list of numbers; with `or_inf`, null stands for infinity."""

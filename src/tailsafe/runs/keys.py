@@ -225,9 +225,7 @@ def _for_family(content: Mapping[str, Any], family: str) -> dict[str, Any]:
     return {**general, **(content.get(family) or {})}
 
 
-def resolved_values(
-    preset: str, family: str, overrides: Mapping[str, Any], algorithm: str = "srcpo"
-) -> dict[str, Any]:
+def resolved_values(preset: str, family: str, overrides: Mapping[str, Any], algorithm: str = "srcpo") -> dict[str, Any]:
     """Every key with its value: defaults, then the preset, then `overrides`; checked one by one and together."""
     from tailsafe.algorithms.registry import REGISTRY
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,8 @@ from tailsafe.learning.environments import HostEnvironments, JaxEnvironments
 from tailsafe.learning.experience import Actor, as_chunk
 
 # Each algorithm has its own classes for what it learns and for its settings.
-LearnerState = Settings = Any
+LearnerState: TypeAlias = Any
+Settings: TypeAlias = Any
 Learn = Callable[[LearnerState, Settings, Chunk, PRNGKeyArray], tuple[LearnerState, Metrics]]
 
 
@@ -113,7 +114,9 @@ def _owned(tree: Any) -> Any:
 class DeviceLoop:
     """Rollouts and updates as one program, several updates per call. With several seeds all leaves have a run axis."""
 
-    def __init__(self, algorithm: Learner[Any], environments: JaxEnvironments, settings: Settings, seeds: list[int]) -> None:
+    def __init__(
+        self, algorithm: Learner[Any], environments: JaxEnvironments, settings: Settings, seeds: list[int]
+    ) -> None:
         self._algorithm = algorithm
         self._environments = environments
         self._settings = settings

@@ -62,7 +62,7 @@ class Plan:
     @property
     def steps_per_update(self) -> int:
         """Control steps, over all environments, between two updates."""
-        return self.algorithm.config.num_envs * self.algorithm.config.chunk_steps
+        return int(self.algorithm.config.num_envs * self.algorithm.config.chunk_steps)
 
     @property
     def total_updates(self) -> int:

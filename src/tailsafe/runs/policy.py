@@ -246,7 +246,7 @@ def own_units(description: PolicyDescription, embedded: Float[NDArray[np.float32
     """Embedded actions (N, A) in the environment's own units: (N, A) in [low, high], or (N,) integers."""
     actions = description.actions
     if actions.low is None or actions.high is None:
-        return np.asarray(np.argmax(embedded, axis=-1))
+        return np.asarray(actions.start + np.argmax(embedded, axis=-1))
     low, high = np.asarray(actions.low, np.float32), np.asarray(actions.high, np.float32)
     scaled: NDArray[Any] = np.clip(low + (embedded + 1) / 2 * (high - low), low, high)
     return scaled

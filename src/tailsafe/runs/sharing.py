@@ -35,7 +35,7 @@ def share_policy(folder: Path, plan: Plan, learner: Any, steps: int) -> None:
     ]
     description = describe.PolicyDescription(
         task=describe.TaskDescription.of(spec, problem, backend),
-        actions=describe.ActionDescription.of(spec.actions, *bounds),
+        actions=describe.ActionDescription.of(spec.actions, *bounds, getattr(plan.environments, "first_action", 0)),
         network=describe.NetworkDescription(
             hidden=values["policy_hidden"],
             fixed_log_std=values["fixed_log_std"],
