@@ -52,7 +52,7 @@ def _columns(name: str, value: np.ndarray, costs: Sequence[str]) -> Row:
     """A number as it is; one number per cost by the costs' names; other vectors by position."""
     if value.ndim == 0:
         return {name: float(value)}
-    per_cost = name in ("sub_risk", "bias", "cost_critic_loss", "step_cost")
+    per_cost = name in ("sub_risk", "bias", "cost_critic_loss", "step_cost", "multiplier")
     labels = costs if per_cost and value.size == len(costs) else [str(i) for i in range(value.size)]
     return {f"{name}_{label}": float(entry) for label, entry in zip(labels, value.reshape(-1), strict=True)}
 
