@@ -173,3 +173,20 @@ def test_settings_of_another_algorithm_are_named():
         ts.TrainConfig("finite", algorithm="cppo", settings={"sampler_rate": 0.1})
     with pytest.raises(InputError, match="unknown algorithm 'ppo'; there are: srcpo, cppo"):
         ts.TrainConfig("finite", algorithm="ppo")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("backend", ["mujoco", "mjx"])
+def test_on_both_engines(algorithm, backend, tmp_path):
+    config = ts.TrainConfig(
+        "point-goal",
+        algorithm=algorithm,
+        preset="laptop",
+        backend=backend,
+        out=tmp_path / "run",
+        settings=settings_for(algorithm, total_steps=64),
+    )
+    run = ts.train(config, progress=False)
+    assert run.steps >= 64
+    assert np.isfinite(run.evaluate(episodes=2).reward.mean)
