@@ -25,8 +25,13 @@ STRATEGIES = ("sdac", "p3o", *(pytest.param(name, marks=pytest.mark.slow) for na
 MIXED = (["cvar:0.9", "cvar:0.5", "mean"], ["cvar:0.75", "wang:0.5", "pow:0.75"])
 
 
+# They learn from the newest chunk alone.
+ON_POLICY = {name: dict.fromkeys(("batch_chunks", "replay_chunks"), 1) for name in ("cppo", "cvar_cpo", "sdpo")}
+
+
 def settings_for(algorithm, **changes):
-    return {key: value for key, value in {**SMALL, **changes}.items() if key in key_types(algorithm)}
+    wanted = {**SMALL, **ON_POLICY.get(algorithm, {}), **changes}
+    return {key: value for key, value in wanted.items() if key in key_types(algorithm)}
 
 
 def plan_of(algorithm, costs, risks, **changes):
@@ -117,7 +122,12 @@ def test_cvar_algorithms_refuse_other_spectra(algorithm, risk):
         plan_of(algorithm, 1, [risk])
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "srcpo"])
+def some_slow(names, quick):
+    """The names, those beyond `quick` marked slow: they share their programs with one of these."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("algorithm", some_slow(ALGORITHMS[1:], ("cppo", "sdac", "wcsac")))
 def test_from_training_to_a_verdict(algorithm, tmp_path, monkeypatch):
     """Train, stop, resume, evaluate, load: everything that has a name works for every algorithm."""
 
@@ -147,10 +157,8 @@ def test_from_training_to_a_verdict(algorithm, tmp_path, monkeypatch):
     assert policy(np.eye(policy.description.task.observation_size)[0]) in range(policy.actions.size)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "environment"),
-    [*((name, Corridor) for name in ALGORITHMS if name != "srcpo"), ("sdpo", Switch), ("wcsac", Switch)],
-)
+@pytest.mark.parametrize("algorithm", some_slow(ALGORITHMS[1:], ("sdac", "sdpo", "wcsac")))
+@pytest.mark.parametrize("environment", [Corridor, pytest.param(Switch, marks=pytest.mark.slow)])
 def test_on_user_environments(algorithm, environment, tmp_path):
     """Box and discrete actions, one and two costs, outside of JAX."""
     costs = ["speeding"] if environment is Corridor else ["cost0", "cost1"]
@@ -166,6 +174,18 @@ def test_on_user_environments(algorithm, environment, tmp_path):
     assert run.steps >= 64
     found = run.evaluate(episodes=8, environment=environment)
     assert len(found.constraints) == len(costs)
+
+
+def test_settings_that_would_do_nothing_or_break_are_refused():
+    for changes, words in (
+        ({"replay_chunks": 3}, "batch_chunks and replay_chunks must be 1"),
+        ({"fixed_log_std": -2.0}, "fixed_log_std is for actions in a box"),
+        ({"critic_minibatches": 33}, "critic_minibatches is 33; it must not exceed the rows of a batch, which are 32"),
+    ):
+        with pytest.raises(InputError, match=words):
+            plan_of("sdpo", 1, ["cvar:0.75"], **changes)
+    with pytest.raises(InputError, match="6 costs are too many for this algorithm's dual program, which takes 5"):
+        plan_of("sdac", 6, ["cvar:0.75"])
 
 
 def test_settings_of_another_algorithm_are_named():

@@ -35,7 +35,7 @@ def test_smoke_from_nothing_to_a_table(tmp_path, capsys, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(groups, "train", train)
-        assert command("known-optimum", "--scale", "smoke", "--out", folder, "--json") == 0
+        assert command("known-optimum", "--scale", "smoke", "--out", folder, "--json") == 1
     first = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     assert [entry["method"] for entry in first["summary"]] == ["cppo", "cvar_cpo"]
     assert [(entry["method"], "made up" in entry["error"]) for entry in first["failed"]] == [("wcsac", True)]

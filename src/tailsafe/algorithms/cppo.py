@@ -9,31 +9,27 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from tailsafe.algorithms.learner import Metrics
 from tailsafe.algorithms.measures import only_cvar
-from tailsafe.algorithms.ppo import LagrangianSettings, LagrangianState, PpoConfig, PpoLearner, moved_dual
+from tailsafe.algorithms.ppo import Lagrangian, LagrangianSettings, LagrangianState, PpoConfig, moved_dual
 from tailsafe.learning.advantages import at_episode_end
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.units import Rows
 from tailsafe.risk.spectra import SpectralRisk
 
 
-class Cppo(PpoLearner[PpoConfig]):
+class Cppo(Lagrangian[PpoConfig]):
     """A critic of the reward, multipliers, and quantiles of the costs of whole episodes."""
 
     @classmethod
     def refusal(cls, config: PpoConfig, measures: list[SpectralRisk]) -> str | None:
-        return only_cvar("cppo", measures)
+        return only_cvar("cppo", measures) or super().refusal(config, measures)
 
     @property
     def signals(self) -> int:
         return 1
-
-    def init(self, key: PRNGKeyArray, settings: LagrangianSettings) -> LagrangianState:
-        zero = jnp.zeros(self.num_costs)
-        return LagrangianState(**self._ppo_beginning(key, settings), multiplier=zero, beta=zero)
 
     def _episode_costs(self, segments: Chunk) -> Float[Array, "T N C"]:
         """For every step, the discounted costs of its episode from its beginning to its end."""

@@ -9,27 +9,23 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from tailsafe.algorithms.learner import Metrics, following_rows
 from tailsafe.algorithms.measures import only_cvar
-from tailsafe.algorithms.ppo import LagrangianSettings, LagrangianState, PpoConfig, PpoLearner, moved_dual
+from tailsafe.algorithms.ppo import CriticPpoConfig, Lagrangian, LagrangianSettings, LagrangianState, moved_dual
 from tailsafe.learning.advantages import discounted_suffix
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.units import Rows, rows_of
 from tailsafe.risk.spectra import SpectralRisk
 
 
-class CvarCpo(PpoLearner[PpoConfig]):
+class CvarCpo(Lagrangian[CriticPpoConfig]):
     """Critics Y_R(s) and Y_C(s), multipliers, and auxiliary variables."""
 
     @classmethod
-    def refusal(cls, config: PpoConfig, measures: list[SpectralRisk]) -> str | None:
-        return only_cvar("cvar_cpo", measures)
-
-    def init(self, key: PRNGKeyArray, settings: LagrangianSettings) -> LagrangianState:
-        zero = jnp.zeros(self.num_costs)
-        return LagrangianState(**self._ppo_beginning(key, settings), multiplier=zero, beta=zero)
+    def refusal(cls, config: CriticPpoConfig, measures: list[SpectralRisk]) -> str | None:
+        return only_cvar("cvar_cpo", measures) or super().refusal(config, measures)
 
     def _left(self, state: LagrangianState, settings: LagrangianSettings, rows: Rows) -> Float[Array, "C T N"]:
         """What is left of the budget, q_+. Every episode is measured by the beta in force now."""

@@ -12,16 +12,16 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from tailsafe.algorithms.learner import Learner, Metrics, following_rows
 from tailsafe.algorithms.state import PRECISIONS, LearnerState, TraceConfig, TraceSettings
 from tailsafe.learning.advantages import discounted_suffix, standardized
 from tailsafe.learning.chunks import Chunk
-from tailsafe.learning.critics import ADAM
+from tailsafe.learning.critics import clipped_adam
 from tailsafe.learning.networks import Policy
 from tailsafe.learning.units import Rows, as_segments, rows_of
+from tailsafe.risk.spectra import SpectralRisk
 
 # KL over the bound at which a learning rate is halved; one below its inverse is doubled.
 _ADAPT = 2.0
@@ -41,7 +41,13 @@ class PpoConfig(TraceConfig):
     ratio_clip: float = 0.2
     kl_stop: float = 2.0
     policy_clip: float = 1.0
-    # States at which the critics say how large the risks are: all visited ones as if they were initial, or initial.
+
+
+@dataclass(frozen=True)
+class CriticPpoConfig(PpoConfig):
+    """Of those whose critics say how large the risks are."""
+
+    # At which states: all visited ones as if they were initial, or initial ones.
     estimator: Literal["visited", "initial"] = "visited"
 
 
@@ -90,12 +96,15 @@ class PpoLearner(Learner[Config]):
     def critic_extra(self) -> int:
         return 0
 
-    def _policy_steps(self) -> optax.GradientTransformation:
-        return optax.chain(optax.clip_by_global_norm(self.config.policy_clip), ADAM)
+    @classmethod
+    def refusal(cls, config: Config, measures: list[SpectralRisk]) -> str | None:
+        if (config.batch_chunks, config.replay_chunks) != (1, 1):
+            return "this algorithm learns from the newest chunk alone: batch_chunks and replay_chunks must be 1"
+        return super().refusal(config, measures)
 
     def _ppo_beginning(self, key: PRNGKeyArray, settings: PpoSettings) -> dict[str, Any]:
         fields = self._beginning(key, settings)
-        optimizer = self._policy_steps().init(eqx.filter(fields["policy"], eqx.is_array))
+        optimizer = clipped_adam(self.config.policy_clip).init(eqx.filter(fields["policy"], eqx.is_array))
         return fields | {"policy_optimizer": optimizer, "policy_rate": settings.policy_rate}
 
     def acting(self, state: Any) -> Any:
@@ -166,7 +175,7 @@ class PpoLearner(Learner[Config]):
         key: PRNGKeyArray,
     ) -> tuple[Any, Metrics]:
         """The state after the policy's gradient steps, and with the learning rate for the next ones."""
-        config, steps = self.config, self._policy_steps()
+        config, steps = self.config, clipped_adam(self.config.policy_clip)
         features = self._features(state, settings, rows_of(segments))
         features = features.reshape(-1, features.shape[-1])
         raw = segments.raw_action.reshape(-1, self.actions.size)
@@ -221,6 +230,14 @@ class LagrangianState(PpoState):
 
     multiplier: Float[Array, " C"]
     beta: Float[Array, " C"]
+
+
+class Lagrangian(PpoLearner[Config]):
+    """Multipliers and auxiliary variables of CVaR, both from zero."""
+
+    def init(self, key: PRNGKeyArray, settings: LagrangianSettings) -> LagrangianState:
+        zero = jnp.zeros(self.num_costs)
+        return LagrangianState(**self._ppo_beginning(key, settings), multiplier=zero, beta=zero)
 
 
 def moved_dual(

@@ -22,8 +22,10 @@ from tailsafe.algorithms.learner import Learner, Metrics
 from tailsafe.algorithms.state import PRECISIONS, PrimalConfig, PrimalSettings, PrimalState
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.networks import Policy
+from tailsafe.learning.qp import MOST_VARIABLES
 from tailsafe.learning.trust_region import Step, conjugate_gradient, fisher_product, inner_products
 from tailsafe.learning.units import Rows, as_segments, initial_by_unit, joined, rows_of, split_by_unit, without_initial
+from tailsafe.risk.spectra import SpectralRisk
 
 Config = TypeVar("Config", bound=PrimalConfig)
 # From atoms of every signal (S, ..., K) to what is to be raised or lowered (S, ...).
@@ -48,6 +50,15 @@ class Direction(NamedTuple):
 
 class PrimalLearner(Learner[Config]):
     """Critics Z(s, a), then a trust-region step for the policy, then whatever else the algorithm learns."""
+
+    @classmethod
+    def refusal(cls, config: Config, measures: list[SpectralRisk]) -> str | None:
+        if 1 + len(measures) > MOST_VARIABLES:
+            return (
+                f"{len(measures)} costs are too many for this algorithm's dual program, which takes "
+                f"{MOST_VARIABLES - 1} (cppo, cvar_cpo, sdpo and wcsac take any number)"
+            )
+        return super().refusal(config, measures)
 
     # --- what algorithms provide --------------------------------------------------------------------------------------
 
@@ -254,7 +265,8 @@ class PrimalLearner(Learner[Config]):
         """The bias after another look at the episodes that finished in these units, and how many looks there were.
 
         Critics of a few updates are precise, but wrong by some amount that changes slowly; finished episodes are right
-        on average, but few. So the mean difference between the two is followed slowly and added to the critics' J_C.
+        on average (a fall that cut one counts as lasting for ever, like everywhere in learning), but few. So the mean
+        difference between the two is followed slowly and added to the critics' J_C.
         """
         risks, ended = jax.vmap(partial(self._finished, settings))(units)
         found = (risks * ended[:, None]).sum(0) / jnp.maximum(ended.sum(), 1.0)

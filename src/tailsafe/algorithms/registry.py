@@ -8,7 +8,7 @@ from typing import Any
 from tailsafe.algorithms.cppo import Cppo
 from tailsafe.algorithms.cvar_cpo import CvarCpo
 from tailsafe.algorithms.learner import Learner
-from tailsafe.algorithms.ppo import LagrangianSettings, PpoConfig
+from tailsafe.algorithms.ppo import CriticPpoConfig, LagrangianSettings, PpoConfig
 from tailsafe.algorithms.sdac import Sdac, SdacConfig
 from tailsafe.algorithms.sdpo import Sdpo, SdpoSettings
 from tailsafe.algorithms.srcpo import Srcpo
@@ -29,8 +29,8 @@ class Algorithm:
 REGISTRY: dict[str, Algorithm] = {
     "srcpo": Algorithm(Srcpo, SrcpoConfig, Settings),
     "cppo": Algorithm(Cppo, PpoConfig, LagrangianSettings),
-    "cvar_cpo": Algorithm(CvarCpo, PpoConfig, LagrangianSettings),
+    "cvar_cpo": Algorithm(CvarCpo, CriticPpoConfig, LagrangianSettings),
     "sdac": Algorithm(Sdac, SdacConfig, PrimalSettings),
-    "sdpo": Algorithm(Sdpo, PpoConfig, SdpoSettings),
+    "sdpo": Algorithm(Sdpo, CriticPpoConfig, SdpoSettings),
     "wcsac": Algorithm(Wcsac, WcsacConfig, WcsacSettings),
 }

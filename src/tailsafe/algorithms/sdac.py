@@ -71,7 +71,8 @@ class Sdac(PrimalLearner[SdacConfig]):
 
         values = self.actions.expectation(outputs, self.actions.noise(key, outputs.shape[:-1]), of)
         weights = rows.discount if shifted else jnp.ones_like(rows.discount)
-        pooled = values @ (weights / weights.sum())
+        # Not a matrix product, which may be of lower precision: the deviation is a difference of large numbers.
+        pooled = (values * (weights / weights.sum())).sum(-1)
         mean, square = jnp.split(pooled[1:], 2)
         count = rows.discount.size * self.config.ensemble * self.config.quantiles
         return pooled[0], mean, jnp.sqrt(jnp.maximum(square - mean**2, 0.0) * count / (count - 1))

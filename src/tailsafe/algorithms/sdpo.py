@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from tailsafe.algorithms.learner import Metrics
-from tailsafe.algorithms.ppo import PpoConfig, PpoLearner, PpoSettings, PpoState, Surrogate
+from tailsafe.algorithms.ppo import CriticPpoConfig, PpoLearner, PpoSettings, PpoState, Surrogate
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.networks import Policy
 from tailsafe.learning.units import Rows, rows_of
@@ -28,7 +28,7 @@ class SdpoSettings(PpoSettings):
     barrier: Float[Array, ""]
 
 
-class Sdpo(PpoLearner[PpoConfig]):
+class Sdpo(PpoLearner[CriticPpoConfig]):
     """Reward by PPO within the limits; beyond them the first risk that exceeds its own is lowered alone."""
 
     @property

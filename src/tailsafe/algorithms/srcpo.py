@@ -48,7 +48,7 @@ class Srcpo(PrimalLearner[SrcpoConfig]):
                 f"strategy {config.strategy} does not say what to do about violations among {len(measures)} "
                 "constraints; it takes one (proposed, sdac, crpo and p3o take several)"
             )
-        return None
+        return super().refusal(config, measures)
 
     # --- beginning and acting -----------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ class TraceConfig(LearnerConfig):
 class PrimalConfig(TraceConfig):
     """Of algorithms that step along gradients in a trust region.
 
-    Environments form `groups` groups. Directions of the policy come from the policy_chunks newest chunks of the batch,
+    Environments form `groups` groups. Directions of the policy come from the first policy_chunks chunks of the batch,
     one for each group of each chunk, and are averaged.
     """
 

@@ -1,7 +1,8 @@
 """WCSAC with quantile critics: soft actor-critic whose costs are weighed by learned multipliers.           Fact sheet 9
 
 Off-policy: gradient steps on minibatches of single transitions from a large memory. The risk of every state by itself
-is averaged over states. With discrete actions all expectations over actions are exact.
+is averaged over states. With discrete actions the expectations over actions in the steps of policy and multipliers are
+exact; targets draw an action. Minibatches are drawn with replacement, from the first chunk on.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from tailsafe.algorithms.learner import Learner, Metrics, following_rows
 from tailsafe.algorithms.state import PRECISIONS, LearnerConfig, LearnerSettings, LearnerState
 from tailsafe.learning.actions import DiscreteActions
 from tailsafe.learning.chunks import Chunk
-from tailsafe.learning.critics import ADAM, quantile_loss
+from tailsafe.learning.critics import ADAM, clipped_adam, quantile_loss
 from tailsafe.learning.networks import Critics, Policy, pooled
 from tailsafe.learning.units import Rows, rows_of
 
@@ -86,16 +86,13 @@ class Wcsac(Learner[WcsacConfig]):
         """Whether entropy counts; a fixed deviation leaves nothing to learn about it."""
         return self.config.fixed_log_std is None
 
-    def _policy_steps(self) -> optax.GradientTransformation:
-        return optax.chain(optax.clip_by_global_norm(self.config.policy_clip), ADAM)
-
     def init(self, key: PRNGKeyArray, settings: WcsacSettings) -> WcsacState:
         fields = self._beginning(key, settings)
         nothing = jnp.zeros(self.num_costs)
         return WcsacState(
             **fields,
             target_critics=jax.tree.map(jnp.copy, fields["critics"]),
-            policy_optimizer=self._policy_steps().init(eqx.filter(fields["policy"], eqx.is_array)),
+            policy_optimizer=clipped_adam(self.config.policy_clip).init(eqx.filter(fields["policy"], eqx.is_array)),
             log_temperature=jnp.zeros(()),
             temperature_optimizer=ADAM.init(jnp.zeros(())),
             log_multiplier=nothing,
@@ -114,16 +111,12 @@ class Wcsac(Learner[WcsacConfig]):
         """Remember a chunk, then take gradient steps on minibatches. The key is used up."""
         state = self._received(state, chunk)
 
-        def iterate(state: WcsacState, key: PRNGKeyArray) -> tuple[WcsacState, Metrics]:
-            for_batch, for_rest = jax.random.split(key)
-            return self.improve(state, settings, state.replay.rows(for_batch, self.config.minibatch), for_rest)
-
         # The memory does not change here: it stays outside of the loop.
         replay = state.replay
 
         def step(carry: Any, key: PRNGKeyArray) -> tuple[Any, Metrics]:
-            moved, metrics = iterate(replace(carry, replay=replay), key)
-            return replace(moved, replay=None), metrics  # type: ignore[arg-type]
+            for_batch, for_rest = jax.random.split(key)
+            return self.improve(carry, settings, replay.rows(for_batch, self.config.minibatch), for_rest)
 
         keys = jax.random.split(key, self.config.policy_iterations)
         with jax.default_matmul_precision(PRECISIONS[self.config.precision].products):
@@ -202,7 +195,7 @@ class Wcsac(Learner[WcsacConfig]):
             return weighed - values[0] - temperature * entropy, (values, entropy)
 
         gradients, (values, entropy) = jax.grad(loss, has_aux=True)(state.policy)
-        updates, optimizer = self._policy_steps().update(gradients, state.policy_optimizer)
+        updates, optimizer = clipped_adam(self.config.policy_clip).update(gradients, state.policy_optimizer)
         policy = eqx.apply_updates(state.policy, jax.tree.map(lambda step: -settings.policy_rate * step, updates))
         risks = values[1:]
         if self.config.estimator == "initial":

@@ -24,6 +24,11 @@ def critic_optimizer(largest_norm: float) -> optax.GradientTransformation:
     return ADAM if math.isinf(largest_norm) else optax.chain(_clip_signals(largest_norm), ADAM)
 
 
+def clipped_adam(largest_norm: float) -> optax.GradientTransformation:
+    """Adam, after the whole gradient is cut to a norm; for policies."""
+    return optax.chain(optax.clip_by_global_norm(largest_norm), ADAM)
+
+
 def _clip_signals(largest_norm: float) -> optax.GradientTransformation:
     def update(gradients: Any, state: optax.EmptyState, _: Any = None) -> tuple[Any, optax.EmptyState]:
         # Every leaf has the signals as its first axis.

@@ -248,6 +248,10 @@ def _check_together(values: Mapping[str, Any]) -> None:
 
     envs, groups = values["num_envs"], values.get("groups", 1)
     need(envs % groups == 0, f"groups is {groups}; it must divide num_envs, which is {envs}")
+    if "critic_minibatches" in values:
+        rows = envs * values["chunk_steps"] * values["batch_chunks"]
+        parts = values["critic_minibatches"]
+        need(parts <= rows, f"critic_minibatches is {parts}; it must not exceed the rows of a batch, which are {rows}")
     for small, large in (("batch_chunks", "replay_chunks"), ("policy_chunks", "batch_chunks")):
         if small not in values:
             continue

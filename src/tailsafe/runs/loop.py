@@ -96,9 +96,8 @@ def finite_flags(learner: LearnerState) -> dict[str, Bool[Array, ""]]:
         leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
         return jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]).all()
 
-    apart = ("replay", "critic_optimizer", "policy_optimizer", "sampler_optimizer")
-    parts = {field.name: getattr(learner, field.name) for field in fields(learner)}
-    kept = {name: part for name, part in parts.items() if name not in apart and _has_floats(part)}
+    names = [f.name for f in fields(learner) if f.name != "replay" and not f.name.endswith("optimizer")]
+    kept = {name: getattr(learner, name) for name in names if _has_floats(getattr(learner, name))}
     return {name: finite(part) for name, part in kept.items()}
 
 

@@ -16,6 +16,7 @@ from tailsafe.algorithms.registry import REGISTRY
 from tailsafe.algorithms.state import LearnerSettings
 from tailsafe.envs.learning import FINITE, is_jax, resolve
 from tailsafe.errors import InputError
+from tailsafe.learning.actions import DiscreteActions
 from tailsafe.learning.constraints import stack_constraints
 from tailsafe.learning.environments import EnvironmentSpec, HostEnvironments, JaxEnvironments
 from tailsafe.risk import SpectralRisk, StepSpectrum, parse_spectrum
@@ -106,6 +107,8 @@ def make_plan(
     if refusal is not None:
         raise InputError(refusal)
     spec = environments.spec
+    if static.fixed_log_std is not None and isinstance(spec.actions, DiscreteActions):
+        raise InputError(f"fixed_log_std is for actions in a box; those of {spec.name} are discrete")
     algorithm = parts.learner(static, spec.observation_size, spec.actions, len(constraints))
     # gamma of a finite problem may be 1, which no setting may be; it is in the problem.
     kept = {key: value for key, value in values.items() if problem is None or key != "gamma"}

@@ -100,7 +100,7 @@ class LoadedPolicy:
     def beta(self) -> list[list[float]]:
         """The dual variables it acts with, one sorted list per constraint, in units of the discounted cost sum.
 
-        None for a policy whose algorithm knows no beta.
+        An empty list for a policy whose algorithm knows no beta.
         """
         if not self.description.num_betas:
             return []
@@ -225,7 +225,7 @@ class LoadedPolicy:
         return self._episode.cost_so_far.astype(np.float32), self._episode.discount.astype(np.float32)
 
     def _outputs(self, observation: Array, cost_so_far: Array, discount: Array) -> Array:
-        """What the network returns; the learner's own features, see `Srcpo._features`."""
+        """What the network returns; the learner's own features, see `Learner._features`."""
         network = self.description.network
         parts = [self._normalizer(observation, network.clip_observation)]
         if network.augmented:

@@ -40,7 +40,8 @@ def share_policy(folder: Path, plan: Plan, learner: Any, steps: int) -> None:
             hidden=values["policy_hidden"],
             fixed_log_std=values["fixed_log_std"],
             augmented=values["augmented"],
-            clip_observation=values["clip_observation"],
+            # A learner that does not normalise does not clip either.
+            **({"clip_observation": values["clip_observation"]} if values["normalize"] else {}),
         ),
         gamma=values["gamma"],
         constraints=tuple(constraints),

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tailsafe.errors import InputError
 from tailsafe.files import replacing
 from tailsafe.runs.config import TrainConfig
 from tailsafe.runs.policy import policy_folders
@@ -36,7 +35,8 @@ class Group:
 def run_group(group: Group, folder: Path, measure: Callable[[Path], dict[str, Any]]) -> tuple[Rows, str]:
     """(rows, what happened): one row per seed, from `measure` of its folder. Finished groups are read, not repeated.
 
-    A group that fails has no rows; what went wrong is in its result, and it is tried again next time.
+    A group whose numbers are no longer finite has no rows; what went wrong is in its result, and it begins anew next
+    time. Other errors are left to the caller, and what the group has reached stays.
     """
     place = folder / group.name
     done = _result(place)
@@ -54,7 +54,7 @@ def run_group(group: Group, folder: Path, measure: Callable[[Path], dict[str, An
             {**group.labels, "seed": group.config.seed + i, **measure(seed), "seconds": run.seconds}
             for i, seed in enumerate(policy_folders(place))
         ]
-    except (NonFiniteError, InputError, FloatingPointError) as error:
+    except NonFiniteError as error:
         _write(place, {"error": str(error)})
         return [], f"failed: {error}"
     _write(place, {"rows": rows})

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
+from tailsafe.errors import InputError
 from tailsafe.files import replacing
 from tailsafe.learning.strategies import SINGLE_CONSTRAINT
 from tailsafe.runs.config import Constraint, TrainConfig
@@ -36,7 +37,10 @@ class Method:
 
 
 METHODS = (
+    # As preset: the programs of the proposed strategy as steps that end at the constraint (`violated: linear`). The
+    # strategies themselves are directions of full length.
     Method("srcpo", "srcpo"),
+    Method("srcpo/proposed", "srcpo", {"strategy": "proposed", "violated": "paper"}),
     *(Method(f"srcpo/{name}", "srcpo", {"strategy": name}) for name in ("sdac", "cpo", "pcpo", "crpo", "p3o", "ipo")),
     *(Method(name, name) for name in ("cppo", "cvar_cpo", "sdac", "sdpo", "wcsac")),
 )
@@ -101,7 +105,9 @@ def measure(folder: Path) -> dict[str, Any]:
     risk exceeds its limit, 0 within all of them.
     """
     exact = evaluate_on_problem(load_policy(folder))
-    optimum = exact.optimum if exact.optimum is not None else float("nan")
+    if exact.optimum is None or not all(exact.limits):
+        raise InputError(f"{folder}: no policy keeps these limits, or one of them is zero; there is no gap to measure")
+    optimum = exact.optimum
     excess = [risk / limit - 1 for risk, limit in zip(exact.risks, exact.limits, strict=True)]
     return {
         "reward": exact.reward,

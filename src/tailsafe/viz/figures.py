@@ -16,10 +16,15 @@ FORMATS = (".png", ".svg", ".pdf")
 BLUE, ORANGE, RED, GREY = "#1f5fa8", "#e07b1a", "#c0392b", "#7f8c8d"
 
 
-def check_target(path: Path) -> None:
-    """Refuse a picture that could not be written, before any work is spent on it."""
+def check_drawable() -> None:
+    """Refuse pictures where nothing can draw them."""
     if importlib.util.find_spec("matplotlib") is None:
         raise InputError("pictures need matplotlib: pip install 'tailsafe[plot]'")
+
+
+def check_target(path: Path) -> None:
+    """Refuse a picture that could not be written, before any work is spent on it."""
+    check_drawable()
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"{path}: a picture ends in {', '.join(FORMATS)}")
     check_writable(path)

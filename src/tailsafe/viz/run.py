@@ -220,7 +220,7 @@ def _draw_betas(axes: Any, runs: Sequence[Curves]) -> None:
     if len(runs) == 1 and 1 < len(axes.lines) <= 8:
         axes.legend(frameon=False, fontsize=8)
     _say_if_empty(axes)
-    tidy(axes, "Likeliest β of the sampler", "environment steps", "discounted cost")
+    tidy(axes, "β: likeliest of the sampler, or auxiliary", "environment steps", "discounted cost")
 
 
 def _coloured(runs: Sequence[Curves]) -> list[tuple[str, Curves]]:
