@@ -57,7 +57,7 @@ def make(algorithm, actions=None, costs=1, settings=None, **changes):
     learner = parts.learner(config, OBSERVATIONS, actions or BoxActions(2), costs)
     measures = (CVaR(0.75),) * costs
     settings = settings or settings_of(algorithm, measures, (2.0,) * costs)
-    return learner, settings, learner.init(jax.random.key(0), settings)
+    return learner, settings, jax.jit(learner.init)(jax.random.key(0), settings)
 
 
 def experience(learner, state, settings, seed=0, costs=1):

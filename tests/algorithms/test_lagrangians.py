@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def test_cppo_charges_every_step_with_its_whole_episode():
     excess = np.maximum(episode_costs - np.array([0.8, 1.9]), 0.0)
     assert {True, False} == set((excess > 0).ravel())
     wanted -= excess @ np.array([0.7, 1.3])
-    np.testing.assert_allclose(learner._advantage(state, settings, segments), wanted, atol=2e-5)
+    np.testing.assert_allclose(jax.jit(learner._advantage)(state, settings, segments), wanted, atol=2e-5)
 
     # The dual step, from the sums of all steps.
     moved, metrics = learner._dual(state, settings, segments, None)
@@ -107,7 +108,7 @@ def test_cvar_cpo_risk_advantages_are_those_of_the_budget():
         risk = np.maximum(now[1 + i] - q[..., i, None], 0).mean(-1)
         risk_later = np.maximum(later[1 + i] * alive[..., None] - q_later[..., i, None], 0).mean(-1)
         total -= multiplier * gae(GAMMA * risk_later - risk, np.asarray(chunk.done))
-    np.testing.assert_allclose(learner._advantage(state, settings, segments), total, atol=5e-5)
+    np.testing.assert_allclose(jax.jit(learner._advantage)(state, settings, segments), total, atol=5e-5)
 
 
 def test_auxiliary_variables_find_the_quantile():
@@ -115,8 +116,9 @@ def test_auxiliary_variables_find_the_quantile():
     settings = settings_of("cvar_cpo", beta_rate=0.05)
     _, _, state = make("cvar_cpo")
     sums = jnp.asarray(np.random.default_rng(0).gamma(2.0, size=(1, 4000)), float)
+    step = jax.jit(moved_dual)
     for _ in range(2000):
-        state, metrics = moved_dual(state, settings, sums)
+        state, metrics = step(state, settings, sums)
     ordered = np.sort(np.asarray(sums)[0])
     assert float(state.beta[0]) == pytest.approx(ordered[3000], abs=0.03)
     assert float(metrics["sub_risk"][0]) == pytest.approx(ordered[3000:].mean(), rel=1e-3)

@@ -65,7 +65,7 @@ def test_sdpo_loss_within_the_limits_has_a_log_barrier():
     settings = replace(settings, constraints=replace(settings.constraints, limit=jnp.array([50.0, 60.0])))
     batch = surrogate(learner, state, settings)
     noise = learner.actions.noise(jax.random.key(0), batch.features.shape[:-1])
-    loss = float(learner._loss(state, settings, state.policy, batch, batch.features[:3], noise))
+    loss = float(jax.jit(learner._loss)(state, settings, state.policy, batch, batch.features[:3], noise))
     outputs = state.policy(batch.features)
     ratio = np.exp(np.asarray(learner.actions.log_prob(outputs, batch.raw_action) - batch.log_prob, float))
     advantage = np.asarray(batch.advantage, float)
@@ -86,12 +86,12 @@ def test_sdpo_beyond_the_limits_lowers_the_first_violated_risk_alone():
     learner, settings, state = make("sdpo", costs=2)
     batch = surrogate(learner, state, settings)
     noise = learner.actions.noise(jax.random.key(0), batch.features.shape[:-1])
-    risks = np.asarray(learner.state_risks(state, settings, state.policy, batch.features), float)
+    risks = np.asarray(jax.jit(learner.state_risks)(state, settings, state.policy, batch.features), float)
+    valued = jax.jit(jax.value_and_grad(learner._loss, argnums=2))
     for limits, first in (((100.0, 1e-3), 1), ((1e-3, 1e-3), 0)):
         bound = replace(settings, constraints=replace(settings.constraints, limit=jnp.asarray(limits)))
-        loss = learner._loss(state, bound, state.policy, batch, batch.features[:3], noise)
+        loss, gradient = valued(state, bound, state.policy, batch, batch.features[:3], noise)
         assert float(loss) == pytest.approx(risks[first], rel=1e-5)
-        gradient = jax.grad(learner._loss, argnums=2)(state, bound, state.policy, batch, batch.features[:3], noise)
         size = sum(float(jnp.abs(leaf).sum()) for leaf in jax.tree.leaves(gradient))
         assert 0 < size < np.inf
 
@@ -115,7 +115,7 @@ def test_soft_targets(fixed):
     # Target networks that are not the online ones.
     state = replace(state, target_critics=jax.tree.map(lambda leaf: leaf + 0.1, state.critics))
     key = jax.random.key(7)
-    found = np.asarray(learner.one_step_targets(state, settings, rows, key), float)
+    found = np.asarray(jax.jit(learner.one_step_targets)(state, settings, rows, key), float)
     outputs = state.policy(rows.next_observation)
     raw = learner.actions.sample(outputs, learner.actions.noise(key, outputs.shape[:-1]))
     inputs = jnp.concatenate([rows.next_observation, jnp.tanh(raw)], -1)
@@ -131,7 +131,7 @@ def test_soft_targets(fixed):
 
 def test_target_networks_follow_slowly():
     learner, settings, state, rows = wcsac()
-    moved, _ = learner.improve(state, settings, rows, jax.random.key(0))
+    moved, _ = jax.jit(learner.improve)(state, settings, rows, jax.random.key(0))
     for old, new, target in zip(
         *(jax.tree.leaves(tree) for tree in (state.target_critics, moved.critics, moved.target_critics)), strict=True
     ):
@@ -143,7 +143,7 @@ def test_temperature_and_multipliers_move_the_right_way():
     for target, limit, up in ((50.0, 1e-3, True), (-50.0, 100.0, False)):
         learner, settings, state, rows = wcsac(entropy_target=target)
         settings = replace(settings, constraints=replace(settings.constraints, limit=jnp.asarray([limit])))
-        moved, metrics = learner.improve(state, settings, rows, jax.random.key(0))
+        moved, metrics = jax.jit(learner.improve)(state, settings, rows, jax.random.key(0))
         # The first step of Adam is the learning rate, in the direction of minus the gradient.
         wanted = 1e-3 if up else -1e-3
         assert float(moved.log_temperature) == pytest.approx(wanted, rel=1e-3)
@@ -153,7 +153,7 @@ def test_temperature_and_multipliers_move_the_right_way():
 
 def test_a_fixed_deviation_has_no_temperature():
     learner, settings, state, rows = wcsac(fixed_log_std=-2.0)
-    moved, metrics = learner.improve(state, settings, rows, jax.random.key(0))
+    moved, metrics = jax.jit(learner.improve)(state, settings, rows, jax.random.key(0))
     assert float(moved.log_temperature) == 0
     assert float(metrics["temperature"]) == 0
 
