@@ -39,14 +39,22 @@ def test_wcsac_solves_what_needs_no_mixing(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "limit"), [("cppo", 2.2), ("sdac", 2.2), ("cvar_cpo", 2.0)])
-def test_stays_in_the_local_optimum(tmp_path, algorithm, limit):
+@pytest.mark.parametrize("algorithm", ["cppo", "sdac"])
+def test_stays_in_the_local_optimum(tmp_path, algorithm):
     """The gamble pays half of what the toll does at the same risk. Auxiliary variables start at the gamble's quantile,
     0, by which the toll looks four times too risky; on the way from one to the other a Gaussian's risk is above both.
-    With a little room above both risks CVaR-CPO has found the toll.
     """
-    found = learned(tmp_path, algorithm, toll_or_gamble(), limit)
+    found = learned(tmp_path, algorithm, toll_or_gamble(), 2.2)
     assert found.reward < 0.6 * found.optimum
+
+
+@pytest.mark.slow
+def test_cvar_cpo_can_lose_its_auxiliary_variable(tmp_path):
+    """With beta faster than the multiplier it runs ahead to the costs of running, which nothing exceeds: no action is
+    charged for anything, however large the multiplier becomes."""
+    rates = {"beta_rate": 0.05, "multiplier_rate": 0.1}
+    found = learned(tmp_path, "cvar_cpo", crossing(), 2.0, steps=150_000, **rates)
+    assert found.risks[0] > 1.5 * found.limits[0]
 
 
 def test_the_papers_method_leaves_it():
