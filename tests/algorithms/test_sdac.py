@@ -119,6 +119,7 @@ def test_the_line_search_keeps_what_it_promises():
             change = 10 * (values(moved) - before)
             kl = float(learner.actions.kl(state.policy(features), moved(features)).mean())
             assert kl <= 1.5e-3 * (1 + 1e-5)
+            assert float(metrics["kl"]) == pytest.approx(kl, rel=1e-3, abs=1e-7)
             assert change[0] >= -1e-5
             assert change[1] <= room + 1e-5
     assert any(0 < share < 1 for share in shares)

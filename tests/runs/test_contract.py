@@ -8,7 +8,7 @@ import pytest
 import tailsafe as ts
 from tailsafe.errors import InputError
 from tailsafe.runs.checkpoints import from_arrays, to_arrays
-from tailsafe.runs.keys import ALGORITHMS, key_types
+from tailsafe.runs.keys import ALGORITHMS, key_types, preset_values
 from tailsafe.runs.loop import DeviceLoop, finite_flags
 from tailsafe.runs.plan import make_plan
 from tailsafe.runs.training import RunInterrupted, resume
@@ -210,3 +210,11 @@ def test_on_both_engines(algorithm, backend, tmp_path):
     run = ts.train(config, progress=False)
     assert run.steps >= 64
     assert np.isfinite(run.evaluate(episodes=2).reward.mean)
+
+
+def test_a_mistake_in_a_preset_is_not_taken_for_another_algorithms_setting(monkeypatch):
+    monkeypatch.setattr("yaml.safe_load", lambda text: {"sampler_rate": 0.1, "sampler_rat": 0.1})
+    with pytest.raises(InputError, match="unknown setting 'sampler_rat'"):
+        preset_values("laptop", "finite", "cppo")
+    monkeypatch.setattr("yaml.safe_load", lambda text: {"sampler_rate": 0.1})
+    assert preset_values("laptop", "finite", "cppo") == {}

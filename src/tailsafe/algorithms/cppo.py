@@ -1,4 +1,4 @@
-"""CPPO: a Lagrangian for CVaR on whole-episode costs, by PPO.                                          Fact sheet 5
+"""CPPO: a Lagrangian for CVaR on whole-episode costs, by PPO.
 
 Every step of an episode is charged what the whole episode cost beyond the auxiliary variable; there is no cost critic.
 Episodes that a chunk cuts count with what they have cost until then: chunks must be long compared with 1 / (1 - gamma).

@@ -1,4 +1,4 @@
-"""CVaR-CPO: a Lagrangian for CVaR with cost critics and a budget that shrinks along the episode.         Fact sheet 6
+"""CVaR-CPO: a Lagrangian for CVaR with cost critics and a budget that shrinks along the episode.
 
 The auxiliary variable beta, less what was paid, is the budget q_t = (beta - D_t) / gamma^t that is left. The risk to
 come is W(s, q) = E[(Y_C(s) - q)_+], and along a path W_t = gamma W_{t+1}: a TD error without a reward.

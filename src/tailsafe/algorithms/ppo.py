@@ -1,6 +1,6 @@
 """Learners with a clipped surrogate objective: CPPO, CVaR-CPO and SDPO are this with other advantages or losses.
 
-On-policy: an update learns from the newest chunk alone. Critics are of states, Y(s).                     Fact sheet 3.7
+On-policy: an update learns from the newest chunk alone. Critics are of states, Y(s).
 """
 
 from __future__ import annotations

@@ -259,6 +259,13 @@ class PrimalLearner(Learner[Config]):
             return jnp.where(ended > 0, estimated.at[1:].set(sampled), estimated)
         return self._critic_values(state, settings, unit, initial_observation, self.config.estimator, key)
 
+    def _estimated_rows(self, unit: Chunk, initial_observation: Float[Array, "N O"], estimator: str) -> Rows:
+        """The states at which critics are asked for J: those of the unit, or initial ones."""
+        rows = rows_of(unit)
+        if estimator == "initial":
+            return self._initial_rows(initial_observation, rows.delta[: initial_observation.shape[0]])
+        return rows
+
     def _calibrated(
         self, state: PrimalState, settings: PrimalSettings, units: Chunk, values: Float[Array, "U C+1"]
     ) -> tuple[Float[Array, " C"], Int[Array, ""]]:

@@ -111,9 +111,7 @@ class Sdac(PrimalLearner[SdacConfig]):
         estimator: str,
         key: PRNGKeyArray,
     ) -> Float[Array, " 1+C"]:
-        rows = rows_of(unit)
-        if estimator == "initial":
-            rows = self._initial_rows(initial_observation, rows.delta[: initial_observation.shape[0]])
+        rows = self._estimated_rows(unit, initial_observation, estimator)
         reward, mean, deviation = self._moments(state, settings, rows, shifted=estimator != "visited", key=key)
         return jnp.concatenate([reward[None], mean + settings.constraints.deviations * deviation])
 
@@ -179,4 +177,5 @@ class Sdac(PrimalLearner[SdacConfig]):
             lambda carry: ~carry[2] & (carry[0] < _TRIES), shrink, (jnp.int32(0), one, acceptable(one))
         )
         kept = jnp.where(good, factor, 0.0)
-        return kept * step, {"step_share": kept}
+        taken = self.actions.kl(old_outputs, unravel(parameters + kept * step)(features)).mean()
+        return kept * step, {"step_share": kept, "kl": taken}

@@ -1,4 +1,4 @@
-"""SDPO: state-wise risk through critics that see the policy's outputs, with a log barrier.                 Fact sheet 8
+"""SDPO: state-wise risk through critics that see the policy's outputs, with a log barrier.
 
 Critics Y(s, outputs of the policy at s) carry the gradient of the risk into the policy. The risk of every state by
 itself is averaged over states: less than the risk of the whole, so limits can be broken where start states differ.

@@ -142,9 +142,7 @@ class Srcpo(PrimalLearner[SrcpoConfig]):
         key: PRNGKeyArray,
     ) -> Float[Array, " 1+C"]:
         """(J_R, J_C1, ...) of the current policy at the unit's betas."""
-        rows = rows_of(unit)
-        if estimator == "initial":
-            rows = self._initial_rows(initial_observation, rows.delta[: initial_observation.shape[0]])
+        rows = self._estimated_rows(unit, initial_observation, estimator)
         shifted = estimator != "visited"
         values = self._values_at(state, settings, rows, shifted=shifted, key=key)
         # E[g(D_t + b_t Z(s_t))] is the same for every t. Early states say most about the current policy: late ones

@@ -1,4 +1,4 @@
-"""WCSAC with quantile critics: soft actor-critic whose costs are weighed by learned multipliers.           Fact sheet 9
+"""WCSAC with quantile critics: soft actor-critic whose costs are weighed by learned multipliers.
 
 Off-policy: gradient steps on minibatches of single transitions from a large memory. The risk of every state by itself
 is averaged over states. With discrete actions the expectations over actions in the steps of policy and multipliers are

@@ -214,7 +214,9 @@ def preset_values(preset: str, family: str, algorithm: str = "srcpo") -> dict[st
 
     content = yaml.safe_load(files("tailsafe.runs").joinpath("presets", f"{preset}.yaml").read_text(encoding="utf-8"))
     known = key_types(algorithm)
-    shared = {key: value for key, value in _for_family(content, family).items() if key in known}
+    # What only others know is left out; what nobody knows is a mistake, and `parsed` says so.
+    others = set().union(*map(key_types, ALGORITHMS)) - set(known)
+    shared = {key: value for key, value in _for_family(content, family).items() if key not in others}
     own = _for_family(content.get(algorithm) or {}, family)
     return {key: parsed(key, value, algorithm) for key, value in {**shared, **own}.items()}
 
