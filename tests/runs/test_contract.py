@@ -11,7 +11,8 @@ from tailsafe.runs.checkpoints import from_arrays, to_arrays
 from tailsafe.runs.keys import ALGORITHMS, key_types, preset_values
 from tailsafe.runs.loop import DeviceLoop, finite_flags
 from tailsafe.runs.plan import make_plan
-from tailsafe.runs.training import RunInterrupted, resume
+from tailsafe.runs.session import RunInterrupted
+from tailsafe.runs.training import resume
 from tests.runs.test_resume import stop_after
 from tests.runs.tiny import TINY, TWO_ROADS, Corridor, Switch, assert_same_arrays, last_arrays
 from tests.tabular.problems import random_problem

@@ -16,7 +16,7 @@ import pytest
 import tailsafe as ts
 from tailsafe.cli import main
 from tailsafe.errors import InputError
-from tailsafe.runs import training
+from tailsafe.runs import session
 from tailsafe.runs.checkpoints import Checkpoints, latest_common
 from tailsafe.runs.training import resume
 from tests.runs.tiny import (
@@ -46,7 +46,7 @@ def straight(tmp_path_factory):
 
 def stop_after(monkeypatch, updates):
     """Raise the wish to stop once a run has taken so many updates."""
-    for kind in (training.DeviceLoop, training.HostLoop):
+    for kind in (session.DeviceLoop, session.HostLoop):
         original = kind.advance
 
         def advance(self, state, count, stop, original=original):

@@ -15,7 +15,8 @@ from tailsafe.envs.learning import make_environments, staggered_steps
 from tailsafe.learning.actions import BoxActions, DiscreteActions
 from tailsafe.runs.logs import make_row
 from tailsafe.runs.plan import make_plan
-from tailsafe.runs.training import NonFiniteError, resume
+from tailsafe.runs.session import NonFiniteError
+from tailsafe.runs.training import resume
 from tests.runs.tiny import (
     PER_UPDATE,
     TINY,

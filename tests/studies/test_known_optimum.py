@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tailsafe.cli import main
-from tailsafe.runs.training import NonFiniteError
+from tailsafe.runs.session import NonFiniteError
 from tailsafe.studies import groups, known_optimum
 from tailsafe.tabular.suite import SUITE
 from tests.runs.conftest import compile_fast

@@ -92,7 +92,8 @@ def resume(
 
 def _finish(work: Callable[[], Run], json: bool) -> None:
     """Run, then say where the result is; or in one line what stopped it."""
-    from tailsafe.runs.training import NonFiniteError, RunInterrupted, quiet_stdout
+    from tailsafe.runs.session import NonFiniteError, RunInterrupted
+    from tailsafe.runs.training import quiet_stdout
 
     try:
         with quiet_stdout():

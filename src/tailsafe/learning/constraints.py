@@ -113,11 +113,13 @@ class Constraints:
 
 
 def stack_constraints(
-    spectra: Sequence[StepSpectrum], limits: Sequence[float], largest_return: Sequence[float]
+    spectra: Sequence[StepSpectrum], limits: Sequence[float], largest_return: Sequence[float], least_cells: int = 2
 ) -> Constraints:
-    """The arrays of constraints with these spectra and limits (on the discounted sums)."""
-    # At least one break point, so that a policy always has a dual variable to be conditioned on.
-    cells = max(2, *(spectrum.cells for spectrum in spectra))
+    """The arrays of constraints with these spectra and limits (on the discounted sums).
+
+    least_cells: how many levels they have at least. Two: a policy always has a dual variable to be conditioned on.
+    """
+    cells = max(least_cells, *(spectrum.cells for spectrum in spectra))
 
     def padded(spectrum: StepSpectrum) -> tuple[np.ndarray, np.ndarray]:
         missing = cells - spectrum.cells

@@ -213,7 +213,8 @@ class ConstraintDescription:
 class PolicyDescription:
     """All of policy.json but the sampler's mode, which belongs to the tensors. One constraint per cost, in order.
 
-    largest_return: the largest discounted sum of each cost, inf where unknown. steps: environment steps of training.
+    largest_return: the largest discounted sum of each cost, inf where unknown. least_cells: see
+    `stack_constraints`. steps: environment steps of training.
     """
 
     task: TaskDescription
@@ -222,6 +223,7 @@ class PolicyDescription:
     gamma: float
     constraints: tuple[ConstraintDescription, ...]
     largest_return: tuple[float, ...]
+    least_cells: int = 2
     algorithm: str = "srcpo"
     steps: int = 0
     version: str = __version__
@@ -256,6 +258,7 @@ class PolicyDescription:
             [constraint.steps for constraint in self.constraints],
             [constraint.discounted_limit for constraint in self.constraints],
             self.largest_return,
+            self.least_cells,
         )
 
     def unit_factor(self, constraint: ConstraintDescription) -> float:
@@ -284,6 +287,7 @@ class PolicyDescription:
             "gamma": self.gamma,
             "constraints": [constraint.to_json() for constraint in self.constraints],
             "largest_return": [_or_none(largest) for largest in self.largest_return],
+            "least_cells": self.least_cells,
             "algorithm": self.algorithm,
             "steps": self.steps,
             "version": self.version,
@@ -302,6 +306,8 @@ class PolicyDescription:
             gamma=fields.number("gamma"),
             constraints=tuple(ConstraintDescription.from_json(entry) for entry in fields.objects("constraints")),
             largest_return=fields.numbers("largest_return", or_inf=True),
+            # Policies of earlier versions have none.
+            least_cells=fields.whole("least_cells", 2) if "least_cells" in fields.data else 2,
             algorithm=fields.text("algorithm"),
             steps=fields.whole("steps", 0),
             version=fields.text("version"),

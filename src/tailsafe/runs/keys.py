@@ -53,7 +53,9 @@ SCALARS: dict[str, float] = {
 
 # What belongs to the run: type, default, meaning.
 #   total_steps: control steps over all environments. checkpoint_every: steps between checkpoints (None: total / 20).
-#   log_every: updates between rows of the log. cells: levels of the step spectra. problem: of the task finite.
+#   log_every: updates between rows of the log. cells: levels of the step spectra. least_cells: spectra with fewer
+#   (CVaR needs two) are filled up to so many, so that runs with other measures fit into one program. problem: of the
+#   task finite.
 #   largest_cost: the most a step can cost, for environments that do not say. cut_halted: end training episodes where
 #   a robot has fallen and would lie still until their end (evaluation never does).
 RUN_TYPES: dict[str, Any] = {
@@ -61,6 +63,7 @@ RUN_TYPES: dict[str, Any] = {
     "checkpoint_every": int | None,
     "log_every": int,
     "cells": int,
+    "least_cells": int,
     "problem": Any,
     "largest_cost": float | None,
     "cut_halted": bool,
@@ -70,6 +73,7 @@ RUN_DEFAULTS: dict[str, Any] = {
     "checkpoint_every": None,
     "log_every": 10,
     "cells": 5,
+    "least_cells": 2,
     "problem": None,
     "largest_cost": None,
     "cut_halted": False,
@@ -113,6 +117,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "clip_observation": (0.0, _INF),
     "largest_cost": (0.0, _INF),
     "cells": (2, 64),
+    "least_cells": (2, 64),
 }
 _OPEN = {
     *(

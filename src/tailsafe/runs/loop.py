@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from tailsafe.algorithms.learner import Learner, Metrics
@@ -105,34 +107,60 @@ def _has_floats(tree: Any) -> bool:
     return any(jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size for leaf in jax.tree.leaves(tree))
 
 
+def _stacked(trees: list[Any]) -> Any:
+    """Equal pytrees side by side: every leaf with a run axis in front."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
 def _owned(tree: Any) -> Any:
     """Inside of `jit`: results that share no memory with arguments or each other, so that they can be donated later."""
     return jax.tree.map(jnp.copy, tree)
 
 
 class DeviceLoop:
-    """Rollouts and updates as one program, several updates per call. With several seeds all leaves have a run axis."""
+    """Rollouts and updates as one program, several updates per call. With several seeds all leaves have a run axis.
+
+    settings: of all runs, or a list with those of each. Several runs are spread over `devices` (default: all of this
+    host): each device has a part of the run axis and its own copy of the program, and none waits for another. Copies of
+    the last run fill up the axis where it cannot be divided evenly; `width` is its length with them.
+    """
 
     def __init__(
-        self, algorithm: Learner[Any], environments: JaxEnvironments, settings: Settings, seeds: list[int]
+        self,
+        algorithm: Learner[Any],
+        environments: JaxEnvironments,
+        settings: Settings | list[Settings],
+        seeds: list[int],
+        devices: list[jax.Device] | None = None,
     ) -> None:
         self._algorithm = algorithm
         self._environments = environments
-        self._settings = settings
-        self._seeds = jnp.asarray(seeds, jnp.int32)
-        self._several = len(seeds) > 1
+        self.several = len(seeds) > 1
+        devices = (devices or jax.local_devices())[: len(seeds)]
+        filling = -len(seeds) % len(devices)
+        self.width = len(seeds) + filling
+        self._seeds = jnp.asarray(seeds + seeds[-1:] * filling, jnp.int32)
+        own = isinstance(settings, list)
+        self._settings = _stacked([*settings, *settings[-1:] * filling]) if own else settings
         self._learn = _learning(algorithm)
+        begin: Callable[..., RunState] = self._begin
         program: Callable[..., RunState] = self._advance
-        if self._several:
-            program = jax.vmap(program, in_axes=(0, None, None))
+        if self.several:
+            axis = 0 if own else None
+            begin, program = jax.vmap(begin, in_axes=(0, axis)), jax.vmap(program, in_axes=(0, axis, None))
+        if len(devices) > 1:
+            mesh = Mesh(np.asarray(devices), ("runs",))
+            parts, whole = PartitionSpec("runs"), PartitionSpec()  # type: ignore[no-untyped-call]
+            of_settings = parts if own else whole
+            spread = partial(jax.shard_map, mesh=mesh, out_specs=parts, check_vma=False)
+            begin = spread(begin, in_specs=(parts, of_settings))
+            program = spread(program, in_specs=(parts, of_settings, whole))
+        self._first = jax.jit(begin)
         self._program = jax.jit(program, donate_argnums=0)
 
     def begin(self) -> RunState:
         """The state before the first update."""
-        begin: Callable[..., RunState] = self._begin
-        if self._several:
-            begin = jax.vmap(begin, in_axes=(0, None))
-        state: RunState = jax.jit(begin)(self._seeds if self._several else self._seeds[0], self._settings)
+        state: RunState = self._first(self._seeds if self.several else self._seeds[0], self._settings)
         return state
 
     def advance(self, state: RunState, updates: int, stop: Callable[[], bool]) -> RunState:
@@ -178,6 +206,8 @@ class DeviceLoop:
 
 class HostLoop:
     """Environments on the host: one jitted call per control step, one per update."""
+
+    several, width = False, 1
 
     def __init__(self, algorithm: Learner[Any], environments: HostEnvironments, settings: Settings, seed: int) -> None:
         self._algorithm = algorithm

@@ -215,7 +215,7 @@ def _settings(
     length = problem.horizon if problem is not None else spec.episode_length
     horizon = scale if length is None else _discounted_length(values["gamma"], length)
     return kind(
-        constraints=stack_constraints(spectra, discounted, largest),
+        constraints=stack_constraints(spectra, discounted, largest, values["least_cells"]),
         horizon=jnp.asarray(horizon, float),
         **{name: jnp.asarray(values[name], float) for name in scalar_names(kind)},
     )

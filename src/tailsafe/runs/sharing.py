@@ -46,6 +46,7 @@ def share_policy(folder: Path, plan: Plan, learner: Any, steps: int) -> None:
         gamma=values["gamma"],
         constraints=tuple(constraints),
         largest_return=tuple(float(x) for x in plan.settings.constraints.largest_return),
+        least_cells=values["least_cells"],
         algorithm=plan.config.algorithm,
         steps=steps,
         version=__version__,

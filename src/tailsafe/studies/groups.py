@@ -13,7 +13,8 @@ from typing import Any
 from tailsafe.files import replacing
 from tailsafe.runs.config import TrainConfig
 from tailsafe.runs.policy import policy_folders
-from tailsafe.runs.training import CONFIG, NonFiniteError, resume, train
+from tailsafe.runs.session import CONFIG, NonFiniteError
+from tailsafe.runs.training import resume, train
 
 RESULT = "result.json"
 Rows = list[dict[str, Any]]

@@ -1,0 +1,104 @@
+"""Several runs in one program: they may differ in seeds, measures, limits and rates, in all that is an array."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tailsafe.algorithms.registry import REGISTRY
+from tailsafe.errors import InputError
+from tailsafe.physics.compilation import prepare_jax
+from tailsafe.runs.config import TrainConfig
+from tailsafe.runs.keys import RUN_DEFAULTS, scalar_names
+from tailsafe.runs.plan import Plan, make_plan
+from tailsafe.runs.progress import Progress, make_progress
+from tailsafe.runs.session import CONFIG, Stop, Stretch
+from tailsafe.runs.training import Signals, members_of, read_config, run_members, write_configs
+
+
+def programs(configs: Sequence[TrainConfig]) -> list[list[TrainConfig]]:
+    """The runs that fit into one program each, in the order of their first ones."""
+    found: dict[str, list[TrainConfig]] = {}
+    for config in configs:
+        found.setdefault(_shape(config), []).append(config)
+    return list(found.values())
+
+
+def train_together(configs: Sequence[TrainConfig], *, progress: bool = True, until: float = math.inf) -> Stretch:
+    """Train runs that fit into one program (`programs`), each to its own folder `out`; begun ones are gone on with.
+
+    Every folder is an ordinary run's. Where environments are outside of JAX, runs are trained one after the other.
+    until: a moment of `time.monotonic` from which on to stop and save, like a signal: `RunInterrupted`.
+    """
+    if len(programs(configs)) != 1:
+        raise InputError("these runs do not fit into one program: they may differ in seeds, constraints and rates only")
+    if any(config.out is None for config in configs):
+        raise InputError("runs that are trained together need a folder each: out=...")
+    prepare_jax(mjx=configs[0].backend == "mjx")
+    configs = _of_equal_width(configs)
+    shown = make_progress(progress)
+    with Signals(until) as signals:
+        first = _begun(configs[0])
+        if not first.on_device:
+            return _in_turn([first], configs, shown, signals)
+        plans = [first, *map(_begun, configs[1:])]
+        members = [member for plan in plans for member in members_of(plan, _folder(plan.config))]
+        return run_members(members, _folder(configs[0]).parent, shown, signals)
+
+
+def _in_turn(plans: list[Plan], configs: Sequence[TrainConfig], shown: Progress, stop: Stop) -> Stretch:
+    """One after the other. Plans are made when it is their turn: each has environments of its own."""
+    steps, seconds, failed = 0, 0.0, dict[Path, str]()
+    for config in configs:
+        plan = plans.pop() if plans else _begun(config)
+        folder = _folder(config)
+        stretch = run_members(members_of(plan, folder), folder, shown, stop)
+        steps, seconds = max(steps, stretch.steps), seconds + stretch.seconds
+        failed |= stretch.failed
+    return Stretch(steps, seconds, failed)
+
+
+def _begun(config: TrainConfig) -> Plan:
+    """The plan, with its configuration in its folder; what is there already must be the same run."""
+    plan, folder = make_plan(config), _folder(config)
+    if (folder / CONFIG).exists():
+        if read_config(folder).to_json() != plan.config.to_json():
+            raise InputError(f"{folder}: holds a run with other settings; choose another folder")
+        return plan
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror or error}") from None
+    write_configs(plan, folder)
+    return plan
+
+
+def _folder(config: TrainConfig) -> Path:
+    return Path(config.out)  # type: ignore[arg-type]
+
+
+def _of_equal_width(configs: Sequence[TrainConfig]) -> list[TrainConfig]:
+    """With spectra of the same number of levels: dual variables are a policy's inputs."""
+    cells = [_cells(config) for config in configs]
+    if len(set(cells)) == 1:
+        return list(configs)
+    return [replace(config, settings={**config.settings, "least_cells": max(cells)}) for config in configs]
+
+
+def _cells(config: TrainConfig) -> int:
+    wanted = config.settings.get("cells", RUN_DEFAULTS["cells"])
+    levels = [constraint.spectrum.discretize(wanted).cells for constraint in config.constraints]
+    least: int = config.settings.get("least_cells", RUN_DEFAULTS["least_cells"])
+    return max(least, *levels)
+
+
+def _shape(config: TrainConfig) -> str:
+    """Equal for runs that fit into one program: all of a configuration that is no array."""
+    data = config.to_json()
+    arrays = scalar_names(REGISTRY[config.algorithm].settings)
+    static = {key: value for key, value in data["settings"].items() if key not in arrays}
+    parts = (data["task"], data["algorithm"], data["preset"], data["backend"], len(config.constraints), static)
+    return json.dumps(parts, sort_keys=True)
