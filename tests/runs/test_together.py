@@ -1,4 +1,4 @@
-"""Runs with other measures, limits and rates in one program: each what it would be alone, and independent of the rest."""
+"""Runs with other measures, limits and rates in one program: each what it would be alone, whatever the others do."""
 
 import json
 import os

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,8 +13,8 @@ from tailsafe.cli.app import JsonFlag, app, console, emit_json
 from tailsafe.errors import InputError
 from tailsafe.files import replacing
 
-STUDIES = ("known-optimum",)
 FAILED = 1
+LEFT = 3
 
 
 class ScaleName(StrEnum):
@@ -26,35 +27,66 @@ class ScaleName(StrEnum):
 
 @app.command()
 def study(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(STUDIES)}.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="discretization, risk-measures, benchmark, training-time, known-optimum."),
+    ],
     scale: Annotated[
-        ScaleName, typer.Option(help="smoke: does it run; laptop: short runs; paper: long ones.")
+        ScaleName, typer.Option(help="smoke: does it run; laptop: short runs; paper: long ones, for a GPU.")
     ] = ScaleName.laptop,
     out: Annotated[Path | None, typer.Option(help="Its folder. [default: studies/NAME-SCALE]")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Stop and save after so long; the exit code is then 3.")
+    ] = None,
+    launcher: Annotated[
+        str, typer.Option(help="Where programs run: here (one after the other) or ray (a cluster; one task each).")
+    ] = "here",
     json: JsonFlag = False,
 ) -> None:
     """Train and compare many runs. Stop it at any time: the same command goes on, and repeats nothing."""
-    if name not in STUDIES:
-        raise InputError(f"unknown study {name!r}; there are: {', '.join(STUDIES)}")
-    from tailsafe.studies import known_optimum
+    from tailsafe.runs.session import RunInterrupted
+    from tailsafe.runs.training import quiet_stdout
+    from tailsafe.studies.launch import check_launcher
+    from tailsafe.studies.registry import STUDIES
+    from tailsafe.studies.study import run_study
     from tailsafe.viz.figures import check_drawable
 
+    if name not in STUDIES:
+        raise InputError(f"unknown study {name!r}; there are: {', '.join(STUDIES)}")
     folder = out or Path("studies") / f"{name}-{scale.value}"
     check_drawable()
+    check_launcher(launcher)
     _check_folder(folder, name, scale.value)
     told = console(stderr=True)
-    result = known_optimum.run(scale.value, folder, lambda line: told.print(line, markup=False))
+    try:
+        with quiet_stdout():
+            result = run_study(
+                STUDIES[name],
+                scale.value,
+                folder,
+                lambda line: told.print(line, markup=False),
+                minutes=math.inf if minutes is None else minutes,
+                launcher=launcher,
+                shown=not json and scale is not ScaleName.smoke,
+            )
+    except RunInterrupted as stopped:
+        typer.echo(f"{folder}: stopped and saved; the same command goes on", err=True)
+        raise typer.Exit(128 + stopped.signal) from None
     # As elsewhere: 0 is success, 1 that the work was done and something in it failed.
-    code = FAILED if result["failed"] else 0
+    code = FAILED if result.failed else LEFT if result.left else 0
     if json:
-        kept = {key: result[key] for key in ("summary", "failed")}
+        kept = {"summary": result.summary, "failed": result.failed, "left": result.left}
         emit_json({"study": name, "scale": scale.value, "folder": str(folder), **kept})
         raise typer.Exit(code)
     out_ = console()
-    out_.print(known_optimum.table(result["summary"]), markup=False)
-    for entry in result["failed"]:
-        out_.print(f"{entry['problem']}, {entry['method']}: {entry['error']}", markup=False)
-    out_.print(f"{folder}: results.json, table.md, known_optimum.png, a folder for every group of runs", markup=False)
+    out_.print(result.table, markup=False)
+    for entry in result.failed:
+        *labels, error = entry.values()
+        out_.print(f"failed: {', '.join(map(str, labels))}: {error}", markup=False)
+    if result.left:
+        out_.print(f"{result.left} groups are not finished; the same command goes on", markup=False)
+    names = ", ".join(["results.json", "table.md", *result.pictures])
+    out_.print(f"{folder}: {names}; next: tailsafe report {folder}", markup=False)
     raise typer.Exit(code)
 
 

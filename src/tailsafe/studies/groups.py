@@ -1,23 +1,30 @@
-"""Groups of runs: seeds that train in one program, each group once, whatever interrupts the study."""
+"""Groups of runs: trained as few programs as their shapes allow, measured, never repeated once they are finished."""
 
 from __future__ import annotations
 
 import json
-import shutil
+import math
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tailsafe.errors import InputError
 from tailsafe.files import replacing
 from tailsafe.runs.config import TrainConfig
 from tailsafe.runs.policy import policy_folders
-from tailsafe.runs.session import CONFIG, NonFiniteError
-from tailsafe.runs.training import resume, train
+from tailsafe.runs.together import programs, train_together
 
 RESULT = "result.json"
 Rows = list[dict[str, Any]]
+Measure = Callable[[Path], dict[str, Any]]
+
+
+def name_of(labels: Mapping[str, str]) -> str:
+    """A folder's name."""
+    return "_".join(labels.values()).replace(" ", "-").replace("/", "-").replace(":", "-")
 
 
 @dataclass(frozen=True)
@@ -30,47 +37,107 @@ class Group:
     @property
     def name(self) -> str:
         """Its folder."""
-        return "_".join(self.labels.values()).replace(" ", "-").replace("/", "-")
+        return name_of(self.labels)
+
+    def inside(self, folder: Path) -> Group:
+        """The same, with its runs in a folder of the study."""
+        return replace(self, config=replace(self.config, out=folder / self.name))
 
 
-def run_group(group: Group, folder: Path, measure: Callable[[Path], dict[str, Any]]) -> tuple[Rows, str]:
-    """(rows, what happened): one row per seed, from `measure` of its folder. Finished groups are read, not repeated.
-
-    A group whose numbers are no longer finite has no rows; what went wrong is in its result, and it begins anew next
-    time. Other errors are left to the caller, and what the group has reached stays.
+@dataclass(frozen=True)
+class Outcome:
+    """Of a group. rows: one per seed that was trained and measured. failed: what went wrong with the others. note:
+    what a person is told. A group that is not `finished` has more to do when the study is called again.
     """
-    place = folder / group.name
-    done = _result(place)
-    if done is not None and "error" not in done:
-        return done["rows"], "was finished"
-    if done is not None:
-        shutil.rmtree(place)
-    begun = time.monotonic()
-    try:
-        if (place / CONFIG).exists():
-            run = resume(place, progress=False)
-        else:
-            run = train(replace(group.config, out=place), progress=False)
-        rows = [
-            {**group.labels, "seed": group.config.seed + i, **measure(seed), "seconds": run.seconds}
-            for i, seed in enumerate(policy_folders(place))
-        ]
-    except NonFiniteError as error:
-        _write(place, {"error": str(error)})
-        return [], f"failed: {error}"
-    _write(place, {"rows": rows})
-    return rows, f"{time.monotonic() - begun:.0f} s"
+
+    labels: dict[str, str]
+    rows: Rows
+    failed: Rows
+    note: str
+    finished: bool = True
 
 
-def _result(place: Path) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class Job:
+    """Groups that train in one program, what is measured of each run, and how long it may take.
+
+    until: a moment of `time.time`, from which on to stop and save. shown: whether training tells how it goes.
+    """
+
+    groups: tuple[Group, ...]
+    measure: Measure
+    until: float = math.inf
+    shown: bool = False
+
+    def run(self) -> list[Outcome]:
+        """Train and measure. Whatever goes wrong with these runs is part of the outcome; stopping is not."""
+        begun = time.monotonic()
+        until = begun + self.until - time.time()
+        try:
+            stretch = train_together([group.config for group in self.groups], progress=self.shown, until=until)
+        except InputError:
+            raise
+        except Exception as error:
+            return [_broken(group, error) for group in self.groups]
+        seconds = time.monotonic() - begun
+        outcomes = []
+        for group in self.groups:
+            own = {seed: stretch.failed.get(place) for seed, place in _seeds(group)}
+            failed = [{**group.labels, "seed": seed, "error": why} for seed, why in own.items() if why]
+            try:
+                rows = [
+                    {**group.labels, "seed": seed, **self.measure(place), "seconds": stretch.seconds}
+                    for seed, place in _seeds(group)
+                    if not own[seed]
+                ]
+            except Exception as error:
+                outcomes.append(_broken(group, error))
+                continue
+            _write(_place(group), {"rows": rows, "failed": failed})
+            lost = f", {len(failed)} of {len(own)} runs failed" if failed else ""
+            outcomes.append(Outcome(group.labels, rows, failed, f"{seconds:.0f} s{lost}"))
+        return outcomes
+
+
+def finished(group: Group) -> Outcome | None:
+    """What an earlier call found, if it came to the end of the group."""
     try:
-        content: dict[str, Any] = json.loads((place / RESULT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = json.loads((_place(group) / RESULT).read_text(encoding="utf-8"))
+        return Outcome(group.labels, content["rows"], content.get("failed", []), "was finished")
+    except (OSError, ValueError, KeyError):
         return None
-    return content
+
+
+def jobs(groups: Sequence[Group], measure: Measure, until: float = math.inf, shown: bool = False) -> list[Job]:
+    """One for all groups that fit into one program."""
+    owners = {str(group.config.out): group for group in groups}
+    batches = programs([group.config for group in groups])
+    return [Job(tuple(owners[str(config.out)] for config in batch), measure, until, shown) for batch in batches]
+
+
+def _seeds(group: Group) -> list[tuple[int, Path]]:
+    folders = policy_folders(_place(group))
+    if group.config.seeds == 1:
+        return [(group.config.seed, _place(group))]
+    known = {folder.name: folder for folder in folders}
+    seeds = range(group.config.seed, group.config.seed + group.config.seeds)
+    return [(seed, known.get(f"seed-{seed}", _place(group) / f"seed-{seed}")) for seed in seeds]
+
+
+def _place(group: Group) -> Path:
+    return Path(group.config.out)  # type: ignore[arg-type]
+
+
+def _broken(group: Group, error: Exception) -> Outcome:
+    """Something else than numbers went wrong: the group has no result and goes on next time from what it has."""
+    text = " ".join(str(error).split())[:300] or type(error).__name__
+    place = _place(group)
+    place.mkdir(parents=True, exist_ok=True)
+    with replacing(place / "error.txt") as partial:
+        partial.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    return Outcome(group.labels, [], [{**group.labels, "error": text}], f"failed: {text}", finished=False)
 
 
 def _write(place: Path, content: dict[str, Any]) -> None:
-    place.mkdir(parents=True, exist_ok=True)
     with replacing(place / RESULT) as partial:
         partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -6,25 +6,19 @@ optimum is a linear program's.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy.stats
-
 from tailsafe.errors import InputError
-from tailsafe.files import replacing
 from tailsafe.learning.strategies import SINGLE_CONSTRAINT
 from tailsafe.runs.config import Constraint, TrainConfig
 from tailsafe.runs.exact import evaluate_on_problem
 from tailsafe.runs.policy import load_policy
-from tailsafe.studies.groups import Group, Rows, run_group
+from tailsafe.studies.groups import Group, Rows
+from tailsafe.studies.study import Study, markdown, over_seeds, with_reach
 from tailsafe.tabular.suite import SUITE, Known
-
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -119,66 +113,44 @@ def measure(folder: Path) -> dict[str, Any]:
     }
 
 
-def summary(rows: Rows) -> Rows:
-    """Per problem and method: mean and interval of gap and violation over seeds (Student's t)."""
-    keys = list(dict.fromkeys((row["problem"], row["method"]) for row in rows))
-    found = []
-    for problem, method in keys:
-        own = [row for row in rows if (row["problem"], row["method"]) == (problem, method)]
-        entry: dict[str, Any] = {"problem": problem, "method": method, "seeds": len(own)}
-        for name in ("gap", "violation"):
-            entry[name] = _interval([row[name] for row in own])
-        found.append(entry)
-    return found
-
-
-def _interval(values: Sequence[float]) -> dict[str, float]:
-    mean, count = float(np.mean(values)), len(values)
-    reach = 0.0
-    if count > 1:
-        level = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
-        reach = level * float(np.std(values, ddof=1)) / count**0.5
-    return {"mean": mean, "low": mean - reach, "high": mean + reach}
-
-
-def run(scale: str, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Train what is missing in `folder`, measure all of it, write results.json, table.md and a picture."""
-    from tailsafe.viz.study import draw_known_optimum
-
-    wanted = groups(SCALES[scale])
-    rows: Rows = []
-    failed = []
-    for index, group in enumerate(wanted, 1):
-        found, what = run_group(group, folder, measure)
-        rows += found
-        if not found:
-            failed.append({**group.labels, "error": what})
-        say(f"{index}/{len(wanted)} {group.labels['problem']}, {group.labels['method']}: {what}")
-    entries = summary(rows)
-    result = {"study": "known-optimum", "scale": scale, "summary": entries, "failed": failed, "rows": rows}
-    with replacing(folder / "results.json") as partial:
-        partial.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    with replacing(folder / "table.md") as partial:
-        partial.write_text(table(entries), encoding="utf-8")
-    draw_known_optimum(entries, folder / "known_optimum.png")
-    return result
+def summary(rows: Rows, scale: str) -> Rows:
+    """Per problem and method: gap and violation over seeds."""
+    return over_seeds(rows, ("problem", "method"), ("gap", "violation"))
 
 
 def table(entries: Rows) -> str:
-    """Markdown: methods by problems, `gap % (violation %)`."""
+    """Methods by problems, `gap % (violation %)`."""
     problems = list(dict.fromkeys(entry["problem"] for entry in entries))
     methods = list(dict.fromkeys(entry["method"] for entry in entries))
     cells = {(entry["problem"], entry["method"]): _cell(entry) for entry in entries}
-    lines = [f"| method | {' | '.join(problems)} |", f"|{'---|' * (1 + len(problems))}"]
-    lines += [
-        f"| {method} | {' | '.join(cells.get((problem, method), '-') for problem in problems)} |" for method in methods
-    ]
-    return "\n".join(lines) + "\n"
+    return markdown(
+        ["method", *problems],
+        [[method, *(cells.get((problem, method), "-") for problem in problems)] for method in methods],
+    )
 
 
 def _cell(entry: dict[str, Any]) -> str:
-    gap, over = entry["gap"], entry["violation"]
-    text = f"{100 * gap['mean']:.1f} ± {100 * (gap['high'] - gap['mean']):.1f}"
-    if over["mean"] < 5e-4:
-        return text
-    return f"{text}, over by {100 * over['mean']:.0f} ± {100 * (over['high'] - over['mean']):.0f}"
+    text = with_reach(entry["gap"], ".1f", 100)
+    over = entry["violation"]
+    return text if over["mean"] < 5e-4 else f"{text}, over by {with_reach(over, '.0f', 100)}"
+
+
+def draw(rows: Rows, entries: Rows, runs: Sequence[Group], folder: Path) -> list[str]:
+    """Gap and violation of every method, a column per problem."""
+    from tailsafe.viz.study import draw_known_optimum
+
+    if not entries:
+        return []
+    draw_known_optimum(entries, folder / "known_optimum.png")
+    return ["known_optimum.png"]
+
+
+STUDY = Study(
+    "known-optimum",
+    "all algorithms and weight strategies on finite problems: gap to the optimum, excess over limits",
+    lambda scale: groups(SCALES[scale]),
+    lambda scale: measure,
+    summary,
+    table,
+    draw,
+)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 BLUE, ORANGE, RED, GREY = "#1f5fa8", "#e07b1a", "#c0392b", "#7f8c8d"
+# For runs, methods and measures side by side.
+COLOURS = (BLUE, ORANGE, "#8e44ad", "#16a085", "#2c3e50", "#b7950b", "#c2185b", "#5d6d7e")
 
 
 def check_drawable() -> None:

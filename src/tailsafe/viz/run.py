@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from tailsafe.errors import InputError
 from tailsafe.risk import quantile
 from tailsafe.runs.evaluation import ConstraintReport, Evaluation
-from tailsafe.viz.figures import BLUE, GREY, ORANGE, RED, check_target, new_figure, save, tidy
+from tailsafe.viz.figures import BLUE, COLOURS, GREY, ORANGE, RED, check_target, new_figure, save, tidy
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
-RUN_COLOURS = (BLUE, ORANGE, "#8e44ad", "#16a085", "#2c3e50", "#b7950b", "#c2185b", "#5d6d7e")
 METRICS_NAME = "metrics.csv"
 _X = "steps"
 
@@ -224,7 +223,7 @@ def _draw_betas(axes: Any, runs: Sequence[Curves]) -> None:
 
 
 def _coloured(runs: Sequence[Curves]) -> list[tuple[str, Curves]]:
-    return [(RUN_COLOURS[i % len(RUN_COLOURS)], run) for i, run in enumerate(runs)]
+    return [(COLOURS[i % len(COLOURS)], run) for i, run in enumerate(runs)]
 
 
 def _union(runs: Sequence[Curves], prefix: str) -> list[str]:

@@ -1,0 +1,122 @@
+"""All algorithms on all six tasks, CVaR_0.75 at the tasks' own limits: training curves, fresh episodes at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tailsafe.runs.config import TrainConfig
+from tailsafe.runs.keys import ALGORITHMS, key_types
+from tailsafe.studies.groups import Group, Rows
+from tailsafe.studies.played import numbers, play, training_speed
+from tailsafe.studies.risk_measures import TINY
+from tailsafe.studies.study import Study, markdown, over_seeds, with_reach
+
+NAVIGATION = ("point-goal", "car-goal", "point-button", "car-button")
+LEGGED = ("quadruped", "biped")
+# The same share of every limit is kept free by all: presets differ in it, a comparison must not.
+MARGIN = 0.15
+
+
+@dataclass(frozen=True)
+class Scale:
+    """steps: control steps per run, by task. episodes: of each evaluation."""
+
+    steps: Mapping[str, int]
+    seeds: int
+    episodes: int
+    preset: str
+    backend: str
+    algorithms: tuple[str, ...] = ALGORITHMS
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+SCALES = {
+    "smoke": Scale({"point-goal": 64, "quadruped": 64}, 1, 2, "laptop", "mujoco", ("srcpo", "sdac", "cppo"), TINY),
+    "laptop": Scale(dict.fromkeys((*NAVIGATION, *LEGGED), 500_000), 2, 100, "laptop", "mujoco"),
+    "paper": Scale(
+        {**dict.fromkeys(NAVIGATION, 60_000_000), **dict.fromkeys(LEGGED, 60_000_000)}, 5, 500, "gpu", "mjx"
+    ),
+}
+
+
+def groups(scale: Scale) -> list[Group]:
+    """One for every algorithm on every task."""
+    return [group_of(task, algorithm, scale) for task in scale.steps for algorithm in scale.algorithms]
+
+
+def group_of(task: str, algorithm: str, scale: Scale) -> Group:
+    """An algorithm on a task; settings that it does not have are left out."""
+    wanted = {"margin": MARGIN, **scale.settings}
+    config = TrainConfig(
+        task,
+        algorithm=algorithm,
+        total_steps=scale.steps[task],
+        seeds=scale.seeds,
+        preset=scale.preset,
+        backend=scale.backend,
+        settings={key: value for key, value in wanted.items() if key in key_types(algorithm)},
+    )
+    return Group({"task": task, "algorithm": algorithm}, config)
+
+
+def measure(folder: Path, episodes: int) -> dict[str, Any]:
+    """Fresh episodes, and the speed of training."""
+    return {**numbers(play(folder, episodes)), "steps_per_second": training_speed(folder)}
+
+
+def summary(rows: Rows, scale: str) -> Rows:
+    """Per task and algorithm: reward, the largest excess over a limit, speed; risks and cost rates by cost."""
+    entries = over_seeds(rows, ("task", "algorithm"), ("reward", "excess", "steps_per_second"))
+    for entry in entries:
+        own = [row for row in rows if (row["task"], row["algorithm"]) == (entry["task"], entry["algorithm"])]
+        for name in ("risks", "cost_rates"):
+            entry[name] = [sum(column) / len(own) for column in zip(*(row[name] for row in own), strict=True)]
+        entry["limits"] = own[0]["limits"]
+        entry["met"] = sum(row["excess"] <= 0 for row in own)
+        entry["steps"] = min(row["steps"] for row in own)
+    return entries
+
+
+def table(entries: Rows) -> str:
+    """A row per task and algorithm. Within limits: of how many seeds the estimated risks are."""
+    header = ["task", "algorithm", "reward", "cost rates", "risks (limits)", "within limits", "steps", "steps/s"]
+    return markdown(
+        header,
+        [
+            [
+                entry["task"],
+                entry["algorithm"],
+                with_reach(entry["reward"]),
+                ", ".join(f"{rate:.3g}" for rate in entry["cost_rates"]),
+                ", ".join(f"{r:.3g} ({limit:g})" for r, limit in zip(entry["risks"], entry["limits"], strict=True)),
+                f"{entry['met']} / {entry['seeds']}",
+                f"{entry['steps']:,}",
+                f"{entry['steps_per_second']['mean']:,.0f}",
+            ]
+            for entry in entries
+        ],
+    )
+
+
+def draw(rows: Rows, entries: Rows, runs: Sequence[Group], folder: Path) -> list[str]:
+    """Training curves, a row of panels per task."""
+    from tailsafe.viz.training import draw_training
+
+    tasks = list(dict.fromkeys(group.labels["task"] for group in runs))
+    by_task = [(task, [group for group in runs if group.labels["task"] == task]) for task in tasks]
+    return ["curves.png"] if draw_training(by_task, "algorithm", None, folder / "curves.png") else []
+
+
+STUDY = Study(
+    "benchmark",
+    "all algorithms on the six tasks: training curves with bands, rewards and risks of fresh episodes",
+    lambda scale: groups(SCALES[scale]),
+    lambda scale: partial(measure, episodes=SCALES[scale].episodes),
+    summary,
+    table,
+    draw,
+)

@@ -1,0 +1,67 @@
+"""Where the jobs of a study run: in this process, or as tasks of a Ray cluster."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tailsafe.errors import InputError
+from tailsafe.runs.session import RunInterrupted
+from tailsafe.studies.groups import Job, Outcome
+
+LAUNCHERS = ("here", "ray")
+
+
+def check_launcher(name: str) -> None:
+    """An `InputError` where jobs cannot be launched this way."""
+    if name not in LAUNCHERS:
+        raise InputError(f"unknown launcher {name!r}; there are: {', '.join(LAUNCHERS)}")
+    if name == "ray" and importlib.util.find_spec("ray") is None:
+        raise InputError("the launcher ray needs Ray: pip install 'tailsafe[ray]'")
+
+
+def launch(name: str, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
+    """The outcomes of every job, in the order in which they are ready."""
+    return _on_ray(jobs) if name == "ray" else (job.run() for job in jobs)
+
+
+def _on_ray(jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
+    """One task per job: on one GPU each where the cluster has some, else on two cores.
+
+    Connects to the cluster that RAY_ADDRESS or `ray start` names, or starts one on this machine. Runs write into the
+    study's folder, which must be the same place on all machines; what the tasks return is small.
+    """
+    import ray
+
+    own = not ray.is_initialized()
+    if own:
+        # The workers are of the same installation; nothing is to be packed up and sent.
+        ray.init(ignore_reinit_error=True, log_to_driver=False, include_dashboard=False)
+    try:
+        resources = ray.cluster_resources()
+        share: dict[str, Any] = {"num_gpus": 1} if resources.get("GPU") else {"num_cpus": min(2, resources["CPU"])}
+        # A stop by a signal or for time must reach the tasks: they save, and end.
+        task = ray.remote(**share, max_retries=0)(_run)
+        waiting = [task.remote(job, dict(_passed_on())) for job in jobs]
+        while waiting:
+            ready, waiting = ray.wait(waiting)
+            yield ray.get(ready[0])
+    finally:
+        if own:
+            ray.shutdown()
+
+
+def _passed_on() -> Iterator[tuple[str, str]]:
+    """What a worker needs to know of this process's environment."""
+    return ((name, os.environ[name]) for name in ("TAILSAFE_CACHE", "JAX_PLATFORMS") if name in os.environ)
+
+
+def _run(job: Job, environment: dict[str, str]) -> list[Outcome]:
+    os.environ.update(environment)
+    try:
+        return job.run()
+    except RunInterrupted:
+        # Its time is over and it was saved: nothing to tell.
+        return []

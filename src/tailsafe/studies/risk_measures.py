@@ -1,0 +1,156 @@
+"""CVaR, Pow and Wang at three levels each on point-goal, with one limit: what a measure and its level do to costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tailsafe.runs.config import Constraint, TrainConfig
+from tailsafe.studies.groups import Group, Rows
+from tailsafe.studies.played import episode_rates, numbers, play
+from tailsafe.studies.study import Study, markdown, over_seeds, with_reach
+
+TASK, COST, LIMIT = "point-goal", "collision", 0.025
+LEVELS: dict[str, tuple[str, ...]] = {
+    "cvar": ("0.25", "0.5", "0.75"),
+    "pow": ("0.5", "0.75", "0.9"),
+    "wang": ("0.5", "1.0", "1.5"),
+}
+# Levels with cost rates of a similar size, for the picture that compares the measures.
+COMPARED = {"cvar": "0.75", "pow": "0.75", "wang": "1.0"}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """steps: control steps per run. episodes: of each evaluation. levels: of each measure."""
+
+    steps: int
+    seeds: int
+    episodes: int
+    preset: str
+    backend: str
+    levels: dict[str, tuple[str, ...]] = field(default_factory=lambda: LEVELS)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+TINY = {
+    "num_envs": 4,
+    "chunk_steps": 8,
+    "replay_chunks": 2,
+    "policy_hidden": (8,),
+    "critic_hidden": (8,),
+    "quantiles": 5,
+    "target_quantiles": 6,
+    "critic_iterations": 2,
+    "critic_minibatches": 1,
+    "log_every": 1,
+}
+SCALES = {
+    "smoke": Scale(64, 2, 2, "laptop", "mujoco", {"cvar": ("0.25", "0.75"), "pow": ("0.75",), "wang": ("1.0",)}, TINY),
+    "laptop": Scale(500_000, 2, 200, "laptop", "mujoco"),
+    # 45 runs in one program fill a GPU with fewer environments each than a single run does.
+    "paper": Scale(10_000_000, 5, 500, "gpu", "mjx", settings={"num_envs": 512, "log_every": 10}),
+}
+
+
+def groups(scale: Scale) -> list[Group]:
+    """One for every level of every measure."""
+    return [_group(scale, measure, level) for measure, levels in scale.levels.items() for level in levels]
+
+
+def _group(scale: Scale, measure: str, level: str) -> Group:
+    config = TrainConfig(
+        TASK,
+        constraints=[Constraint(COST, f"{measure}:{level}", LIMIT, "step")],  # type: ignore[arg-type]
+        total_steps=scale.steps,
+        seeds=scale.seeds,
+        preset=scale.preset,
+        backend=scale.backend,
+        settings=scale.settings,
+    )
+    return Group({"measure": measure, "level": level}, config)
+
+
+def measure(folder: Path, episodes: int) -> dict[str, Any]:
+    """Fresh episodes; `rates`: the cost rate of every one, sorted."""
+    found = play(folder, episodes)
+    own = numbers(found)
+    return {
+        "reward": own["reward"],
+        "cost_rate": own["cost_rates"][0],
+        "risk": own["risks"][0],
+        "verdict": own["verdicts"][0],
+        "steps": own["steps"],
+        "rates": episode_rates(found)[0],
+    }
+
+
+def summary(rows: Rows, scale: str) -> Rows:
+    """Per measure and level: reward, cost rate and risk over seeds, percentiles of cost rates over all episodes."""
+    entries = over_seeds(rows, ("measure", "level"), ("reward", "cost_rate", "risk"))
+    for entry in entries:
+        own = [row for row in rows if (row["measure"], row["level"]) == (entry["measure"], entry["level"])]
+        rates = np.concatenate([row["rates"] for row in own])
+        entry["percentiles"] = {str(p): float(np.percentile(rates, p)) for p in (50, 75, 90, 95, 99)}
+        entry["verdicts"] = [row["verdict"] for row in own]
+        entry["steps"] = min(row["steps"] for row in own)
+    return entries
+
+
+def table(entries: Rows) -> str:
+    """A row per measure and level."""
+    header = ["measure", "level", "reward", "cost rate", "risk per step", "50 %", "95 %", "99 %", "met / seeds"]
+    return markdown(
+        header,
+        [
+            [
+                entry["measure"],
+                entry["level"],
+                with_reach(entry["reward"]),
+                with_reach(entry["cost_rate"]),
+                with_reach(entry["risk"]),
+                *(f"{entry['percentiles'][p]:.4f}" for p in ("50", "95", "99")),
+                f"{entry['verdicts'].count('met')} / {entry['seeds']}",
+            ]
+            for entry in entries
+        ],
+    )
+
+
+def draw(rows: Rows, entries: Rows, runs: Sequence[Group], folder: Path) -> list[str]:
+    """Scatter with ellipses, distributions of measures and of levels of CVaR, training curves."""
+    from tailsafe.viz.risk_measures import draw_distributions, draw_scatter
+    from tailsafe.viz.training import draw_training
+
+    names = []
+    if rows:
+        draw_scatter(rows, LIMIT, folder / "scatter.png")
+        names.append("scatter.png")
+    compared = [row for row in rows if COMPARED[row["measure"]] == row["level"]]
+    of_cvar = [row for row in rows if row["measure"] == "cvar"]
+    for found, title, name in (
+        (compared, "Cost rates under three measures", "measures.png"),
+        (of_cvar, "Cost rates under levels of CVaR", "cvar_levels.png"),
+    ):
+        if found:
+            draw_distributions(found, title, folder / name)
+            names.append(name)
+    if draw_training([(TASK, runs)], "measure", "level", folder / "curves.png"):
+        names.append("curves.png")
+    return names
+
+
+STUDY = Study(
+    "risk-measures",
+    "CVaR, Pow and Wang at three levels each on point-goal: reward against costs, distributions, curves",
+    lambda scale: groups(SCALES[scale]),
+    lambda scale: partial(measure, episodes=SCALES[scale].episodes),
+    summary,
+    table,
+    draw,
+)

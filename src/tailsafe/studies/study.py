@@ -1,0 +1,160 @@
+"""What a study is, and how every one of them runs: train what is missing, measure it, write table and pictures."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+from tailsafe.files import replacing
+from tailsafe.runs.session import RunInterrupted
+from tailsafe.studies.groups import Group, Measure, Rows, finished, jobs, name_of
+from tailsafe.studies.launch import launch
+
+CONFIDENCE = 0.95
+SCALES = ("smoke", "laptop", "paper")
+
+
+@dataclass(frozen=True)
+class Study:
+    """A comparison.
+
+    groups: the runs at a scale (`SCALES`). measure: what to measure, at a scale, of a trained run's folder. summary: of
+    all rows, at a scale. table: Markdown of the summary. draw: pictures of rows, summary and runs into the study's
+    folder; returns their names.
+    """
+
+    name: str
+    about: str
+    groups: Callable[[str], list[Group]]
+    measure: Callable[[str], Measure]
+    summary: Callable[[Rows, str], Rows]
+    table: Callable[[Rows], str]
+    draw: Callable[[Rows, Rows, Sequence[Group], Path], list[str]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """summary, rows: as written. failed: what went wrong. pictures: names of files. left: groups not finished."""
+
+    summary: Rows
+    rows: Rows
+    failed: Rows
+    pictures: list[str]
+    table: str
+    left: int
+
+
+def run_study(
+    study: Study,
+    scale: str,
+    folder: Path,
+    say: Callable[[str], None],
+    *,
+    minutes: float = math.inf,
+    launcher: str = "here",
+    shown: bool = False,
+) -> Result:
+    """Train what is missing in `folder`, then write results.json, table.md and pictures of all that is finished.
+
+    minutes: how long this call may take. A signal, or the end of that time, saves the running groups; they count as
+    `left`. A signal is raised again when everything is written.
+    """
+    groups = [group.inside(folder) for group in study.groups(scale)]
+    outcomes = {group.name: done for group in groups if (done := finished(group)) is not None}
+    for group in groups:
+        if group.name in outcomes:
+            say(f"{_of(outcomes, groups)} {_words(group.labels)}: was finished")
+    missing = [group for group in groups if group.name not in outcomes]
+    stopped = None
+    end = time.time() + 60 * minutes
+    try:
+        for found in launch(launcher, jobs(missing, study.measure(scale), end, shown)):
+            for outcome in found:
+                outcomes[name_of(outcome.labels)] = outcome
+                say(f"{_of(outcomes, groups)} {_words(outcome.labels)}: {outcome.note}")
+    except RunInterrupted as interrupted:
+        stopped = interrupted
+    known = [outcomes[group.name] for group in groups if group.name in outcomes]
+    rows = [row for outcome in known for row in outcome.rows]
+    failed = [entry for outcome in known for entry in outcome.failed]
+    summary = study.summary(rows, scale)
+    result = Result(
+        summary=summary,
+        rows=rows,
+        failed=failed,
+        pictures=study.draw(rows, summary, groups, folder),
+        table=study.table(summary),
+        left=len(groups) - sum(outcome.finished for outcome in known),
+    )
+    _write(study.name, scale, result, folder)
+    if stopped is not None and time.time() < end:
+        raise stopped
+    return result
+
+
+def _write(name: str, scale: str, result: Result, folder: Path) -> None:
+    content = {
+        "study": name,
+        "scale": scale,
+        "summary": result.summary,
+        "failed": result.failed,
+        "left": result.left,
+        "pictures": result.pictures,
+        "rows": result.rows,
+    }
+    with replacing(folder / "results.json") as partial:
+        partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    with replacing(folder / "table.md") as partial:
+        partial.write_text(result.table, encoding="utf-8")
+
+
+def _of(outcomes: Mapping[str, Any], groups: Sequence[Group]) -> str:
+    return f"{len(outcomes)}/{len(groups)}"
+
+
+def _words(labels: Mapping[str, str]) -> str:
+    return ", ".join(labels.values())
+
+
+# --- what summaries and tables share ----------------------------------------------------------------------------------
+
+
+def over_seeds(rows: Rows, labels: Sequence[str], numbers: Sequence[str]) -> Rows:
+    """Per combination of labels: how many seeds, and for each number its mean and Student's interval over them."""
+    keys = list(dict.fromkeys(tuple(row[label] for label in labels) for row in rows))
+    found = []
+    for key in keys:
+        own = [row for row in rows if tuple(row[label] for label in labels) == key]
+        entry: dict[str, Any] = {**dict(zip(labels, key, strict=True)), "seeds": len(own)}
+        found.append(entry | {name: interval([row[name] for row in own]) for name in numbers})
+    return found
+
+
+def interval(values: Sequence[float]) -> dict[str, float]:
+    """Mean, and Student's bounds at `CONFIDENCE`; a single value is its own bounds."""
+    mean, count = float(np.mean(values)), len(values)
+    reach = 0.0
+    if count > 1:
+        level = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
+        reach = level * float(np.std(values, ddof=1)) / count**0.5
+    return {"mean": mean, "low": mean - reach, "high": mean + reach}
+
+
+def with_reach(value: Mapping[str, float], digits: str = ".3g", factor: float = 1.0) -> str:
+    """`mean ± half of the interval`."""
+    reach = value["high"] - value["mean"]
+    return f"{factor * value['mean']:{digits}}" + (f" ± {factor * reach:{digits}}" if reach else "")
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"

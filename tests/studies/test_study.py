@@ -1,0 +1,154 @@
+"""What all studies share: finished groups are not repeated, a stop loses nothing, one failure is not all."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import tailsafe as ts
+from tailsafe.runs import session
+from tailsafe.studies import groups as groups_module
+from tailsafe.studies.groups import Group, finished, jobs
+from tailsafe.studies.registry import STUDIES
+from tailsafe.studies.study import interval, over_seeds, with_reach
+from tests.runs.conftest import compile_fast
+from tests.runs.tiny import finite_config
+from tests.studies.setup import command, with_groups
+
+__all__ = ["compile_fast"]
+UPDATES = 4
+OUT = Path("nowhere")
+
+
+def tiny_group(method, measure="cvar:0.75", seeds=1, **settings):
+    config = finite_config(OUT, UPDATES, seeds=seeds, settings=settings)
+    config = replace(config, constraints=[ts.Constraint("cost", measure, 2.0, "discounted")])
+    return Group({"problem": "roads", "method": method}, config)
+
+
+def measured(folder):
+    """Instead of an evaluation, which other tests have."""
+    rows = (folder / "metrics.csv").read_text().count("\n") - 1
+    return {"gap": float(rows), "violation": 0.0, "optimum": 1.0, "reward": 1.0}
+
+
+@pytest.fixture
+def three(monkeypatch):
+    """Two groups that share a program, one of two seeds, and a third that fails."""
+    made = [tiny_group("a", seeds=2), tiny_group("b", "wang:0.5"), tiny_group("c", critic_rate=1e38)]
+    with_groups(monkeypatch, "known-optimum", made, measure=lambda scale: measured)
+    return made
+
+
+def test_a_study_goes_on_where_it_was_and_lists_what_failed(three, tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "study"
+    words = ("known-optimum", "--scale", "smoke", "--out", folder)
+    # A signal after two updates: saved, and said.
+    original = session.DeviceLoop.advance
+
+    def advance(self, *arguments):
+        state = original(self, *arguments)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return state
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session.DeviceLoop, "advance", advance)
+        assert command(*words) == 128 + signal.SIGTERM
+    assert "stopped and saved; the same command goes on" in capsys.readouterr().err
+    assert (folder / "roads_a" / "seed-1" / "checkpoints").is_dir()
+    assert json.loads((folder / "results.json").read_text())["left"] == 3
+
+    # No time at all: the same, but as an exit code of its own.
+    assert command(*words, "--minutes", 0) == 3
+    assert "3 groups are not finished" in capsys.readouterr().out
+
+    assert command(*words, "--json") == 1
+    out, err = capsys.readouterr()
+    told = json.loads(out.strip().splitlines()[-1])
+    assert [(entry["method"], entry["seeds"]) for entry in told["summary"]] == [("a", 2), ("b", 1)]
+    assert [entry["gap"]["mean"] for entry in told["summary"]] == [2.0, 2.0]
+    assert [(entry["method"], entry["seed"]) for entry in told["failed"]] == [("c", 0)]
+    assert "is not finite" in told["failed"][0]["error"]
+    assert told["left"] == 0
+
+    # Everything is finished, also what failed: with the same numbers it would fail again.
+    def train_together(*arguments, **more):
+        raise AssertionError("nothing is left to train")
+
+    monkeypatch.setattr(groups_module, "train_together", train_together)
+    assert command(*words) == 1
+    out, err = capsys.readouterr()
+    assert err.count("was finished") == 3
+    assert "failed: roads, c, 0: " in out
+    assert "| a | 200.0 |" in (folder / "table.md").read_text()
+
+
+def test_errors_that_are_no_numbers_leave_a_group_unfinished(tmp_path, monkeypatch):
+    group = tiny_group("a").inside(tmp_path)
+    (job,) = jobs([group], measured)
+
+    def train_together(*arguments, **more):
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(groups_module, "train_together", train_together)
+        (outcome,) = job.run()
+    assert (outcome.rows, outcome.finished) == ([], False)
+    assert outcome.failed[0]["error"] == "out of memory"
+    assert "RuntimeError: out of memory" in (tmp_path / "roads_a" / "error.txt").read_text()
+    assert finished(group) is None
+
+    def unmeasurable(folder):
+        raise ValueError("no episodes")
+
+    (outcome,) = jobs([group], unmeasurable)[0].run()
+    assert outcome.failed[0]["error"] == "no episodes"
+    assert finished(group) is None
+
+
+def test_groups_share_programs_where_their_shapes_allow(tmp_path):
+    groups = [tiny_group("a"), tiny_group("b", "pow:0.5"), tiny_group("c", quantiles=7), tiny_group("d", max_kl=0.1)]
+    found = jobs([group.inside(tmp_path) for group in groups], measured)
+    assert [[group.labels["method"] for group in job.groups] for job in found] == [["a", "b", "d"], ["c"]]
+
+
+def test_the_45_runs_of_risk_measures_are_one_program(tmp_path):
+    for scale, runs in (("laptop", 18), ("paper", 45)):
+        groups = [group.inside(tmp_path) for group in STUDIES["risk-measures"].groups(scale)]
+        (job,) = jobs(groups, measured)
+        assert sum(group.config.seeds for group in job.groups) == runs
+
+
+def test_the_benchmark_is_all_algorithms_on_all_tasks():
+    groups = STUDIES["benchmark"].groups("paper")
+    assert len({(group.labels["task"], group.labels["algorithm"]) for group in groups}) == 36
+    assert {group.config.seeds for group in groups} == {5}
+    assert {group.config.settings["margin"] for group in groups} == {0.15}
+
+
+def test_intervals():
+    rows = [{"problem": "p", "method": "m", "gap": gap} for gap in (0.1, 0.2, 0.3)]
+    (entry,) = over_seeds(rows, ("problem", "method"), ("gap",))
+    # Student's t with two degrees of freedom: 4.303 deviations of the mean, 0.1 / sqrt(3).
+    assert entry["gap"]["mean"] == pytest.approx(0.2)
+    assert entry["gap"]["high"] - entry["gap"]["mean"] == pytest.approx(4.3027 * 0.1 / 3**0.5, rel=1e-4)
+    assert with_reach(entry["gap"], ".2f") == "0.20 ± 0.25"
+    assert with_reach(interval([2.0]), ".2f") == "2.00"
+
+
+def test_bad_input_is_one_line(tmp_path, capsys):
+    assert command("nothing") == 2
+    assert (
+        "there are: discretization, risk-measures, benchmark, training-time, known-optimum" in capsys.readouterr().err
+    )
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("words")
+    assert command("known-optimum", "--out", tmp_path / "mine") == 2
+    assert "is no study's folder" in capsys.readouterr().err
+    assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == ["thesis.txt"]
+    assert command("discretization", "--launcher", "rocket", "--out", tmp_path / "new") == 2
+    assert "there are: here, ray" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
