@@ -31,7 +31,7 @@ OBSERVATIONS = 1000
 # Of the range of an action; of logits, relative to the largest (at least 1).
 TOLERANCE = 1e-5
 # Where single precision is worse than that, as for networks with large weights: multiples of what JAX itself loses.
-_ROUNDING = 4.0
+_ROUNDING = 10.0
 _LARGEST_TOLERANCE = 1e-3
 # How far from the mean the compared observations are at most drawn, in deviations, where nothing is cut before.
 _FARTHEST = 20.0
