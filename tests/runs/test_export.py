@@ -299,6 +299,8 @@ def test_export_safetensors_is_the_same_policy(call, box_run, tmp_path):
     for name in ("policy.json", "policy.safetensors"):
         assert (target / name).read_bytes() == (box_run / "policy" / name).read_bytes()
     assert sorted(path.name for path in target.iterdir()) == ["policy.json", "policy.safetensors"]
+    # To share: whoever may read one file may read the other.
+    assert len({path.stat().st_mode for path in target.iterdir()}) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["shared"]
     code, out, _ = call("export", target)  # from a policy's own folder, to the usual place
     assert code == 0

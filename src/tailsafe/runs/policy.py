@@ -39,7 +39,7 @@ def save_policy(
     delta (n,): the sampler's mode. It is stored with the tensors too, and read from there: a reader between the two
     replacements, or after a crash there, still gets a network, a normaliser and a beta that belong together.
     """
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     folder = Path(folder)
     mode = np.asarray(delta, np.float32).reshape(-1)
@@ -51,7 +51,8 @@ def save_policy(
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror or error}") from None
     with replacing(folder / TENSORS_NAME) as partial_file:
-        save_file(arrays, partial_file)
+        # Not save_file: it makes a file that its owner alone may read, whatever the umask says.
+        partial_file.write_bytes(save(arrays))
     with replacing(folder / JSON_NAME) as partial_file:
         partial_file.write_text(text, encoding="utf-8")
 
