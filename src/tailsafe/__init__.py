@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tailsafe.risk import CVaR, Mean, Pow, SpectralRisk, Spectrum, StepSpectrum, Wang, parse_spectrum
     from tailsafe.runs.config import Constraint, TrainConfig
     from tailsafe.runs.evaluation import evaluate
+    from tailsafe.runs.export import export
     from tailsafe.runs.policy import load_policy
     from tailsafe.runs.training import resume, train
     from tailsafe.tabular import FiniteCMDP, TabularSolution, solve_tabular
@@ -37,6 +38,7 @@ _HOME = {
     "resume": "runs.training",
     "train": "runs.training",
     "evaluate": "runs.evaluation",
+    "export": "runs.export",
     "load_policy": "runs.policy",
     "FiniteCMDP": "tabular",
     "TabularSolution": "tabular",
@@ -58,6 +60,7 @@ __all__ = [
     "Wang",
     "__version__",
     "evaluate",
+    "export",
     "load_policy",
     "make_vec",
     "parse_spectrum",

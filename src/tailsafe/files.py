@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,3 +32,27 @@ def replacing(path: Path) -> Iterator[Path]:
         raise InputError(f"{path}: {error.strerror or error}") from None
     finally:
         partial.unlink(missing_ok=True)
+
+
+def check_new(path: Path) -> None:
+    """Refuse a result that exists already or could not be written; an empty folder may stand where one is to be."""
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise InputError(f"{path}: exists already; remove it or choose another place")
+    if not path.is_dir():
+        check_writable(path)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder next to `path` to fill; it takes the name `path` when the block ends well, and vanishes otherwise."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.mkdir()
+        yield partial
+        if path.is_dir():
+            path.rmdir()  # an empty one; any other stays and is an error
+        os.rename(partial, path)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

@@ -21,6 +21,7 @@ COMMANDS = [
     "train",
     "resume",
     "evaluate",
+    "export",
     "plot",
     "render",
     "study",

@@ -93,7 +93,7 @@ def save_learner(folder, description, seed=0):
 def save(folder, description, seed=0):
     """Write a policy of random numbers; nothing is compiled for it."""
     rng = np.random.default_rng(seed)
-    betas = description.arrays().num_betas
+    betas = description.num_betas
     size, costs = description.task.observation_size, len(description.constraints)
     inputs = size + betas + (costs + 1 if description.network.augmented else 0)
     skeleton = eqx.filter_eval_shape(

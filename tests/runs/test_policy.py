@@ -163,6 +163,7 @@ def edit(path, change):
         (lambda d: d["actions"].update(low=[0.0, 0.0], high=[0.0, 1.0]), "above its lower bound"),
         (lambda d: d["constraints"][0].update(risk_measure="__import__('os')"), "unknown risk measure"),
         (lambda d: d["constraints"][0].update(eta=[5.0, 1.0, 0.0]), "constraints\\[0\\]"),
+        (lambda d: (d["network"].update(fixed_log_std=-1.0), d["actions"].update(kind="discrete")), "actions in a box"),
         (lambda d: d["constraints"].pop(), "1 entries for 2 costs"),
         (lambda d: d["constraints"][0].update(limit=10**400), "finite number"),
     ],

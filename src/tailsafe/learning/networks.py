@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from tailsafe.learning.actions import Actions
 
 Initialization = Literal["small", "lecun"]
-_SLOPE = 0.01
+SLOPE = 0.01
 # The paper's: every weight and bias from N(0, 0.01^2).
 _SMALL = 0.01
 
@@ -57,7 +57,7 @@ class Stack(eqx.Module):
         x = x.astype(dtype or given)
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if layer:
-                x = jnp.maximum(x, _SLOPE * x)  # LeakyReLU; as a maximum it is one pass, forward and backward
+                x = jnp.maximum(x, SLOPE * x)  # LeakyReLU; as a maximum it is one pass, forward and backward
             wide = given if layer == len(self.weights) - 1 else x.dtype  # the outputs are not rounded
             x = jnp.matmul(x, weight.astype(x.dtype), preferred_element_type=wide) + bias[..., None, :].astype(wide)
         return x

@@ -38,7 +38,12 @@ class Normalizer:
         merged = (1 - share) * self.variance + share * variance + share * (1 - share) * difference**2
         return Normalizer(jnp.minimum(total, 1e8), self.mean + share * difference, merged)
 
+    @property
+    def deviation(self) -> Float[Array, " O"]:
+        """What differences to the mean are divided by; never zero."""
+        return jnp.sqrt(self.variance + _LEAST_VARIANCE)
+
     def __call__(self, observations: Float[Array, "... O"], clip: float) -> Float[Array, "... O"]:
         """(x - mean) / std, cut at +-clip."""
-        scaled = (observations - self.mean) / jnp.sqrt(self.variance + _LEAST_VARIANCE)
+        scaled = (observations - self.mean) / self.deviation
         return jnp.clip(scaled, -clip, clip)

@@ -237,6 +237,8 @@ class PolicyDescription:
         ):
             if count != costs or not costs:
                 raise InputError(f"{name} has {count} entries for {costs} costs; it needs one for each, at least one")
+        if self.network.fixed_log_std is not None and self.actions.kind == "discrete":
+            raise InputError("network.fixed_log_std is for actions in a box; these are discrete")
         if not 0 < self.gamma <= 1:
             raise InputError(f"gamma is {self.gamma:g}; it must be in (0, 1]")
         for constraint in self.constraints:

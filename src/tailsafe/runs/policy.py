@@ -28,7 +28,7 @@ from tailsafe.runs.description import PolicyDescription
 JSON_NAME, TENSORS_NAME = "policy.json", "policy.safetensors"
 FOLDER = "policy"
 # As the learner shows it to its networks: costs so far in units of the limit, cut here.
-_LARGEST_COST_INPUT = 10.0
+LARGEST_COST_INPUT = 10.0
 
 
 def save_policy(
@@ -39,7 +39,7 @@ def save_policy(
     delta (n,): the sampler's mode. It is stored with the tensors too, and read from there: a reader between the two
     replacements, or after a crash there, still gets a network, a normaliser and a beta that belong together.
     """
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     folder = Path(folder)
     mode = np.asarray(delta, np.float32).reshape(-1)
@@ -51,7 +51,8 @@ def save_policy(
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror or error}") from None
     with replacing(folder / TENSORS_NAME) as partial_file:
-        save_file(arrays, partial_file)
+        # Not save_file: it makes a file that its owner alone may read, whatever the umask says.
+        partial_file.write_bytes(save(arrays))
     with replacing(folder / JSON_NAME) as partial_file:
         partial_file.write_text(text, encoding="utf-8")
 
@@ -80,11 +81,11 @@ class LoadedPolicy:
         self.description = description
         self.delta = delta
         self.actions = description.actions.build()
-        self._policy = policy
-        self._normalizer = normalizer
+        self.network = policy
+        self.normalizer = normalizer
         limits = [constraint.discounted_limit for constraint in description.constraints]
         scales = zip(limits, description.largest_return, strict=True)
-        self._cost_scale = np.asarray([limit if limit > 0 else largest for limit, largest in scales], np.float32)
+        self.cost_scale = np.asarray([limit if limit > 0 else largest for limit, largest in scales], np.float32)
         self._key = jax.random.key(seed)
         self._episode: _SoFar | None = None
         self._awaits_cost = False
@@ -157,7 +158,7 @@ class LoadedPolicy:
         if self.description.actions.kind != "discrete":
             raise InputError("this policy's actions are a box: single actions have no probabilities")
         rows, single = self._rows(observation)
-        outputs = np.asarray(self._outputs_of(rows, *self._so_far(len(rows), cost_so_far, discount)), np.float64)
+        outputs = self.outputs(rows, *self._so_far(len(rows), cost_so_far, discount)).astype(np.float64)
         odds = np.exp(outputs - outputs.max(-1, keepdims=True))
         probabilities: NDArray[np.float64] = odds / odds.sum(-1, keepdims=True)
         return probabilities[0] if single else probabilities
@@ -173,6 +174,15 @@ class LoadedPolicy:
     ) -> Float[NDArray[np.float32], "N A"]:
         """Embedded actions, as a learner's environments take them: in [-1, 1], or one-hot. Touches no state."""
         return np.asarray(self._choose(observation, cost_so_far, discount, key, deterministic=deterministic))
+
+    def outputs(
+        self,
+        observation: Float[NDArray[np.float32], "N O"],
+        cost_so_far: Float[NDArray[np.float32], "N C"],
+        discount: Float[NDArray[np.float32], " N"],
+    ) -> Float[NDArray[np.float32], "N D"]:
+        """What the network returns, see `learning.actions`: means and log standard deviations, or logits."""
+        return np.asarray(self._outputs_of(observation, cost_so_far, discount))
 
     def to_environment(self, embedded: Float[NDArray[np.float32], "N A"]) -> NDArray[Any]:
         """Embedded actions in the environment's own units."""
@@ -227,11 +237,11 @@ class LoadedPolicy:
     def _outputs(self, observation: Array, cost_so_far: Array, discount: Array) -> Array:
         """What the network returns; the learner's own features, see `Learner._features`."""
         network = self.description.network
-        parts = [self._normalizer(observation, network.clip_observation)]
+        parts = [self.normalizer(observation, network.clip_observation)]
         if network.augmented:
-            parts += [jnp.minimum(cost_so_far / self._cost_scale, _LARGEST_COST_INPUT), discount[:, None]]
+            parts += [jnp.minimum(cost_so_far / self.cost_scale, LARGEST_COST_INPUT), discount[:, None]]
         delta = jnp.broadcast_to(self.delta, (observation.shape[0], self.delta.shape[0]))
-        return self._policy(jnp.concatenate([*parts, delta], axis=-1))
+        return self.network(jnp.concatenate([*parts, delta], axis=-1))
 
     def _chosen(
         self, observation: Array, cost_so_far: Array, discount: Array, key: PRNGKeyArray, *, deterministic: bool
