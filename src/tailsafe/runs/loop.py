@@ -204,35 +204,111 @@ class DeviceLoop:
         return advanced
 
 
+class HostPrograms:
+    """What runs of one algorithm with environments on the host compute: one jitted call per control step, one per
+    update. Traced once for all runs that share it; settings are arguments.
+    """
+
+    def __init__(self, algorithm: Learner[Any]) -> None:
+        self.algorithm = algorithm
+        self._learn = _learning(algorithm)
+        self.begin = jax.jit(self._begin)
+        self.first = jax.jit(self._start)
+        self.next = jax.jit(self._move, donate_argnums=(2, 3))
+        self.last = jax.jit(self._end, donate_argnums=(2, 3))
+        self.improve = jax.jit(self._update, donate_argnums=(0, 2))
+
+    def _begin(self, seed: Int[Array, ""], observation: Array, settings: Settings) -> RunState:
+        learner, for_actor, _ = _begin_learner(self.algorithm, settings, seed)
+        actor = self.algorithm.begin(learner, settings, observation, for_actor)
+        tally = _empty_tally(self._learn, learner, settings)
+        begun: RunState = _owned(RunState(learner, actor, None, tally, jnp.int32(0), seed))
+        return begun
+
+    def _start(
+        self, learner: LearnerState, settings: Settings, actor: Actor, key: PRNGKeyArray
+    ) -> tuple[Actor, Chunk, PRNGKeyArray, tuple[Array, Array], Array]:
+        """Before the first step: new betas if they change with chunks, the keys of all steps, the first actions."""
+        algorithm = self.algorithm
+        for_chunk, for_steps = jax.random.split(key)
+        actor = algorithm.start_chunk(learner, settings, actor, for_chunk)
+        steps = algorithm.config.chunk_steps
+        keys = jax.vmap(jax.random.split)(jax.random.split(for_steps, steps))
+        choice, actions = self._act(learner, settings, actor, keys[0, 0])
+        row = self._row_shapes(learner, settings, actor, choice)
+        rows = jax.tree.map(lambda leaf: jnp.zeros((steps, *leaf.shape), leaf.dtype), row)
+        return _owned(actor), rows, keys, choice, actions
+
+    def _move(
+        self,
+        learner: LearnerState,
+        settings: Settings,
+        actor: Actor,
+        rows: Chunk,
+        keys: PRNGKeyArray,
+        choice: tuple[Array, Array],
+        transition: Transition,
+        step: Int[Array, ""],
+    ) -> tuple[Actor, Chunk, tuple[Array, Array], Array]:
+        """Write down step number `step` and choose the next actions."""
+        actor, row = self.algorithm.record(learner, settings, actor, choice, transition, keys[step, 1])
+        rows = jax.tree.map(lambda all_, new: all_.at[step].set(new), rows, row)
+        choice, actions = self._act(learner, settings, actor, keys[step + 1, 0])
+        return actor, rows, choice, actions
+
+    def _end(
+        self,
+        learner: LearnerState,
+        settings: Settings,
+        actor: Actor,
+        rows: Chunk,
+        keys: PRNGKeyArray,
+        choice: tuple[Array, Array],
+        transition: Transition,
+    ) -> tuple[Actor, Chunk]:
+        """Write down the last step."""
+        actor, row = self.algorithm.record(learner, settings, actor, choice, transition, keys[-1, 1])
+        return actor, jax.tree.map(lambda all_, new: all_.at[-1].set(new), rows, row)
+
+    def _act(
+        self, learner: LearnerState, settings: Settings, actor: Actor, key: PRNGKeyArray
+    ) -> tuple[tuple[Array, Array], Float[Array, "N A"]]:
+        choice = self.algorithm.act(learner, settings, actor, key)
+        return choice, self.algorithm.actions.embed(choice[0])
+
+    def _row_shapes(self, learner: LearnerState, settings: Settings, actor: Actor, choice: tuple[Array, Array]) -> Any:
+        count = actor.observation.shape[0]
+        flags = jnp.zeros(count, bool)
+        like = Transition(actor.observation, actor.observation, actor.reward, actor.costs, flags, flags)
+        key = jax.random.key(0)
+        return jax.eval_shape(
+            lambda learner, settings, actor: self.algorithm.record(learner, settings, actor, choice, like, key)[1],
+            *(learner, settings, actor),
+        )
+
+    def _update(
+        self, learner: LearnerState, settings: Settings, tally: Tally, rows: Chunk, key: PRNGKeyArray
+    ) -> tuple[LearnerState, Tally]:
+        learner, metrics = self._learn(learner, settings, as_chunk(rows), key)
+        return learner, _counted(tally, metrics)
+
+
 class HostLoop:
-    """Environments on the host: one jitted call per control step, one per update."""
+    """Environments on the host, stepped between calls of the programs."""
 
     several, width = False, 1
 
-    def __init__(self, algorithm: Learner[Any], environments: HostEnvironments, settings: Settings, seed: int) -> None:
-        self._algorithm = algorithm
+    def __init__(self, programs: HostPrograms, environments: HostEnvironments, settings: Settings, seed: int) -> None:
+        self._programs = programs
+        self._algorithm = programs.algorithm
         self._environments = environments
         self._settings = settings
         self._seed = seed
-        self._first = jax.jit(self._start)
-        self._next = jax.jit(self._move, donate_argnums=(2, 3))
-        self._last = jax.jit(self._end, donate_argnums=(2, 3))
-        self._improve = jax.jit(self._update, donate_argnums=(0, 2))
-        self._learn = _learning(algorithm)
 
     def begin(self) -> RunState:
         """The state before the first update; environments are reset."""
-        algorithm, settings = self._algorithm, self._settings
         observation = jnp.asarray(self._environments.reset(self._seed))
-
-        def begin(seed: Array, observation: Array, settings: Settings) -> RunState:
-            learner, for_actor, _ = _begin_learner(algorithm, settings, seed)
-            actor = algorithm.begin(learner, settings, observation, for_actor)
-            tally = _empty_tally(self._learn, learner, settings)
-            begun: RunState = _owned(RunState(learner, actor, None, tally, jnp.int32(0), seed))
-            return begun
-
-        state: RunState = jax.jit(begin)(jnp.int32(self._seed), observation, settings)
+        state: RunState = self._programs.begin(jnp.int32(self._seed), observation, self._settings)
         return state
 
     def advance(self, state: RunState, updates: int, stop: Callable[[], bool]) -> RunState:
@@ -241,7 +317,7 @@ class HostLoop:
             key = jax.random.fold_in(_keys(state.seed)[1], state.updates)
             for_rollout, for_update = jax.random.split(key)
             actor, rows = self._rollout(state, for_rollout)
-            learner, tally = self._improve(state.learner, self._settings, state.tally, rows, for_update)
+            learner, tally = self._programs.improve(state.learner, self._settings, state.tally, rows, for_update)
             state = replace(state, learner=learner, actor=actor, tally=tally, updates=state.updates + 1)
             if stop():
                 break
@@ -271,76 +347,11 @@ class HostLoop:
         """As `Learner.rollout`, with the environments' steps between jitted calls. Rows (T, N, ...)."""
         acting = self._algorithm.acting(state.learner)
         settings = self._settings
-        actor, rows, keys, choice, actions = self._first(acting, settings, state.actor, key)
+        actor, rows, keys, choice, actions = self._programs.first(acting, settings, state.actor, key)
         for step in range(self._algorithm.config.chunk_steps - 1):
             transition = self._environments.step(np.asarray(actions))
-            actor, rows, choice, actions = self._next(acting, settings, actor, rows, keys, choice, transition, step)
+            actor, rows, choice, actions = self._programs.next(
+                acting, settings, actor, rows, keys, choice, transition, step
+            )
         transition = self._environments.step(np.asarray(actions))
-        return self._last(acting, settings, actor, rows, keys, choice, transition)  # type: ignore[no-any-return]
-
-    def _start(
-        self, learner: LearnerState, settings: Settings, actor: Actor, key: PRNGKeyArray
-    ) -> tuple[Actor, Chunk, PRNGKeyArray, tuple[Array, Array], Array]:
-        """Before the first step: new betas if they change with chunks, the keys of all steps, the first actions."""
-        algorithm = self._algorithm
-        for_chunk, for_steps = jax.random.split(key)
-        actor = algorithm.start_chunk(learner, settings, actor, for_chunk)
-        steps = algorithm.config.chunk_steps
-        keys = jax.vmap(jax.random.split)(jax.random.split(for_steps, steps))
-        choice, actions = self._act(learner, settings, actor, keys[0, 0])
-        row = self._row_shapes(learner, settings, actor, choice)
-        rows = jax.tree.map(lambda leaf: jnp.zeros((steps, *leaf.shape), leaf.dtype), row)
-        return _owned(actor), rows, keys, choice, actions
-
-    def _move(
-        self,
-        learner: LearnerState,
-        settings: Settings,
-        actor: Actor,
-        rows: Chunk,
-        keys: PRNGKeyArray,
-        choice: tuple[Array, Array],
-        transition: Transition,
-        step: Int[Array, ""],
-    ) -> tuple[Actor, Chunk, tuple[Array, Array], Array]:
-        """Write down step number `step` and choose the next actions."""
-        actor, row = self._algorithm.record(learner, settings, actor, choice, transition, keys[step, 1])
-        rows = jax.tree.map(lambda all_, new: all_.at[step].set(new), rows, row)
-        choice, actions = self._act(learner, settings, actor, keys[step + 1, 0])
-        return actor, rows, choice, actions
-
-    def _end(
-        self,
-        learner: LearnerState,
-        settings: Settings,
-        actor: Actor,
-        rows: Chunk,
-        keys: PRNGKeyArray,
-        choice: tuple[Array, Array],
-        transition: Transition,
-    ) -> tuple[Actor, Chunk]:
-        """Write down the last step."""
-        actor, row = self._algorithm.record(learner, settings, actor, choice, transition, keys[-1, 1])
-        return actor, jax.tree.map(lambda all_, new: all_.at[-1].set(new), rows, row)
-
-    def _act(
-        self, learner: LearnerState, settings: Settings, actor: Actor, key: PRNGKeyArray
-    ) -> tuple[tuple[Array, Array], Float[Array, "N A"]]:
-        choice = self._algorithm.act(learner, settings, actor, key)
-        return choice, self._algorithm.actions.embed(choice[0])
-
-    def _row_shapes(self, learner: LearnerState, settings: Settings, actor: Actor, choice: tuple[Array, Array]) -> Any:
-        count = actor.observation.shape[0]
-        flags = jnp.zeros(count, bool)
-        like = Transition(actor.observation, actor.observation, actor.reward, actor.costs, flags, flags)
-        key = jax.random.key(0)
-        return jax.eval_shape(
-            lambda learner, settings, actor: self._algorithm.record(learner, settings, actor, choice, like, key)[1],
-            *(learner, settings, actor),
-        )
-
-    def _update(
-        self, learner: LearnerState, settings: Settings, tally: Tally, rows: Chunk, key: PRNGKeyArray
-    ) -> tuple[LearnerState, Tally]:
-        learner, metrics = self._learn(learner, settings, as_chunk(rows), key)
-        return learner, _counted(tally, metrics)
+        return self._programs.last(acting, settings, actor, rows, keys, choice, transition)  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from tailsafe.errors import InputError
 from tailsafe.files import replacing
 from tailsafe.runs.checkpoints import Arrays, Checkpoints, from_arrays, latest_common, to_arrays
 from tailsafe.runs.logs import CsvLog, TensorBoardLog, make_row
-from tailsafe.runs.loop import DeviceLoop, HostLoop, RunState, cleared, finite_flags
+from tailsafe.runs.loop import DeviceLoop, HostLoop, HostPrograms, RunState, cleared, finite_flags
 from tailsafe.runs.plan import Plan
 from tailsafe.runs.progress import Progress
 from tailsafe.runs.sharing import share_policy
@@ -80,10 +80,18 @@ class Session:
     """From the last checkpoint, or the beginning, to the end. folder: what a person would resume.
 
     Of several runs, one whose numbers are no longer finite is given up, and the others go on; of one run, that is an
-    error. Members share static configuration and environments: those of the first are used.
+    error. Members share static configuration and environments: those of the first are used. programs: of environments
+    on the host, where sessions that come one after the other share them.
     """
 
-    def __init__(self, members: Sequence[Member], folder: Path, progress: Progress, stop: Stop) -> None:
+    def __init__(
+        self,
+        members: Sequence[Member],
+        folder: Path,
+        progress: Progress,
+        stop: Stop,
+        programs: HostPrograms | None = None,
+    ) -> None:
         self._several = len(members) > 1
         # A run that failed beside others stays given up, unless it is tried again by itself.
         given_up = [(member.folder, member.failure()) for member in members] if self._several else []
@@ -92,6 +100,7 @@ class Session:
         self._folder = folder
         self._progress = progress
         self._stop = stop
+        self._programs = programs
         self._checkpoints = [Checkpoints(member.folder / CHECKPOINTS) for member in self._members]
 
     def run(self) -> Stretch:
@@ -147,7 +156,8 @@ class Session:
         plan = self._members[0].plan
         seeds = [member.seed for member in self._members]
         if not plan.on_device:
-            return HostLoop(plan.algorithm, plan.environments, plan.settings, seeds[0])  # type: ignore[arg-type]
+            programs = self._programs or HostPrograms(plan.algorithm)
+            return HostLoop(programs, plan.environments, plan.settings, seeds[0])  # type: ignore[arg-type]
         settings = [member.plan.settings for member in self._members]
         # Seeds of one plan share its settings; then there is nothing to stack.
         alike = all(one is plan.settings for one in settings)

@@ -13,6 +13,7 @@ from tailsafe.errors import InputError
 from tailsafe.physics.compilation import prepare_jax
 from tailsafe.runs.config import TrainConfig
 from tailsafe.runs.keys import RUN_DEFAULTS, scalar_names
+from tailsafe.runs.loop import HostPrograms
 from tailsafe.runs.plan import Plan, make_plan
 from tailsafe.runs.progress import Progress, make_progress
 from tailsafe.runs.session import CONFIG, Stop, Stretch
@@ -52,10 +53,11 @@ def train_together(configs: Sequence[TrainConfig], *, progress: bool = True, unt
 def _in_turn(plans: list[Plan], configs: Sequence[TrainConfig], shown: Progress, stop: Stop) -> Stretch:
     """One after the other. Plans are made when it is their turn: each has environments of its own."""
     steps, seconds, failed = 0, 0.0, dict[Path, str]()
+    programs = HostPrograms(plans[0].algorithm)
     for config in configs:
         plan = plans.pop() if plans else _begun(config)
         folder = _folder(config)
-        stretch = run_members(members_of(plan, folder), folder, shown, stop)
+        stretch = run_members(members_of(plan, folder), folder, shown, stop, programs)
         steps, seconds = max(steps, stretch.steps), seconds + stretch.seconds
         failed |= stretch.failed
     return Stretch(steps, seconds, failed)
@@ -92,7 +94,7 @@ def _cells(config: TrainConfig) -> int:
     wanted = config.settings.get("cells", RUN_DEFAULTS["cells"])
     levels = [constraint.spectrum.discretize(wanted).cells for constraint in config.constraints]
     least: int = config.settings.get("least_cells", RUN_DEFAULTS["least_cells"])
-    return max(least, *levels)
+    return max([least, *levels])
 
 
 def _shape(config: TrainConfig) -> str:

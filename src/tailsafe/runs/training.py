@@ -24,6 +24,7 @@ from tailsafe.files import replacing
 from tailsafe.physics.compilation import prepare_jax
 from tailsafe.risk import SpectralRisk
 from tailsafe.runs.config import TrainConfig, Unit
+from tailsafe.runs.loop import HostPrograms
 from tailsafe.runs.plan import Plan, make_plan
 from tailsafe.runs.progress import Progress, make_progress
 from tailsafe.runs.session import CHECKPOINTS, CONFIG, POLICY, Member, NonFiniteError, Session, Stop, Stretch
@@ -151,12 +152,17 @@ def _run(plan: Plan, folder: Path, progress: Progress) -> Run:
     return Run(folder, stretch.steps * plan.config.seeds, stretch.seconds)
 
 
-def run_members(members: Sequence[Member], folder: Path, progress: Progress, stop: Stop) -> Stretch:
-    """In one program where environments are inside of JAX, else one after the other; a failed one stops no other."""
+def run_members(
+    members: Sequence[Member], folder: Path, progress: Progress, stop: Stop, programs: HostPrograms | None = None
+) -> Stretch:
+    """In one program where environments are inside of JAX, else one after the other; a failed one stops no other.
+
+    programs: of environments on the host, of another run of the same shape.
+    """
     try:
         if members[0].plan.on_device:
             return Session(members, folder, progress, stop).run()
-        return _one_by_one(members, folder, progress, stop)
+        return _one_by_one(members, folder, progress, stop, programs or HostPrograms(members[0].plan.algorithm))
     finally:
         progress.stop()
         for environments in {id(member.plan): member.plan.environments for member in members}.values():
@@ -164,11 +170,13 @@ def run_members(members: Sequence[Member], folder: Path, progress: Progress, sto
                 environments.close()  # type: ignore[union-attr]
 
 
-def _one_by_one(members: Sequence[Member], folder: Path, progress: Progress, stop: Stop) -> Stretch:
+def _one_by_one(
+    members: Sequence[Member], folder: Path, progress: Progress, stop: Stop, programs: HostPrograms
+) -> Stretch:
     steps, seconds, failed = 0, 0.0, {}
     for member in members:
         try:
-            stretch = Session([member], folder, progress, stop).run()
+            stretch = Session([member], folder, progress, stop, programs).run()
         except NonFiniteError as error:
             failed[member.folder] = str(error)
             continue

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tailsafe.errors import InputError
 from tailsafe.files import replacing
 from tailsafe.runs.config import TrainConfig
 from tailsafe.runs.policy import policy_folders
@@ -75,8 +74,6 @@ class Job:
         until = begun + self.until - time.time()
         try:
             stretch = train_together([group.config for group in self.groups], progress=self.shown, until=until)
-        except InputError:
-            raise
         except Exception as error:
             return [_broken(group, error) for group in self.groups]
         seconds = time.monotonic() - begun

@@ -41,7 +41,9 @@ class Scale:
 TINY = {
     "num_envs": 4,
     "chunk_steps": 8,
-    "replay_chunks": 2,
+    "replay_chunks": 1,
+    "batch_chunks": 1,
+    "policy_chunks": 1,
     "policy_hidden": (8,),
     "critic_hidden": (8,),
     "quantiles": 5,
