@@ -1,6 +1,19 @@
 """The command line. Nothing else imports this package."""
 
-from tailsafe.cli import bench, check_env, evaluate, plot, render, risk, spectrum, study, tabular, tasks, train
+from tailsafe.cli import (
+    bench,
+    check_env,
+    evaluate,
+    plot,
+    render,
+    risk,
+    settings,
+    spectrum,
+    study,
+    tabular,
+    tasks,
+    train,
+)
 from tailsafe.cli.app import app, main
 
 # Importing a command's module adds the command.
@@ -13,6 +26,7 @@ __all__ = [
     "plot",
     "render",
     "risk",
+    "settings",
     "spectrum",
     "study",
     "tabular",
