@@ -1,6 +1,6 @@
 # Two commands matter: `make train` and `make test`. Each sets itself up on a machine that has Python 3.11+.
 .DEFAULT_GOAL := help
-.PHONY: help train demo test test-slow test-lowest lint clean
+.PHONY: help train demo docs test test-slow test-lowest lint clean
 
 # The first interpreter that really runs and is new enough (a pyenv shim may exist and still refuse to run).
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -33,6 +33,9 @@ demo: $(READY)  ## solve the tabular demo problem, prove how close to optimal it
 	@mkdir -p runs
 	$(BIN)/tailsafe tabular examples/two_roads.json --risk cvar:0.75 --limit 2 --compare --plot runs/two_roads.png
 
+docs: $(READY)  ## build the documentation site into site/, warnings are errors; open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 test: $(READY) lint  ## the whole suite, style and types included
 	$(BIN)/python -m pytest -m "not slow"
 
@@ -51,4 +54,4 @@ lint: $(READY)  ## ruff and mypy
 	$(BIN)/mypy
 
 clean:  ## remove what the commands above made
-	rm -rf .venv .venv-lowest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lowest site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -25,6 +25,7 @@ COMMANDS = [
     "plot",
     "render",
     "study",
+    "settings",
 ]
 
 
@@ -215,6 +216,27 @@ def test_bench_tabular_reports_growth():
     assert all(row["iteration_seconds"] > 0 and row["lp_seconds_per_beta"] > 0 for row in rows)
 
 
+def test_settings(run):
+    code, out, _ = run("settings", "sdac", "--family", "legged", "--json")
+    assert code == 0
+    found = {setting["key"]: setting for setting in last_json(out)["settings"]}
+    assert found["surrogate"] == {
+        "key": "surrogate",
+        "allowed": "theory | release",
+        "defaults": {"laptop": "theory", "paper": "release", "gpu": "theory"},
+        "meaning": "theory: surrogates have the factor 1 / (1 - gamma); release: they do not.",
+    }
+    assert found["kl_decay"]["defaults"]["laptop"] == "inf"
+    assert found["kl_decay"]["allowed"] == "number in (0, inf]"
+    assert found["gamma"]["allowed"] == "number in [0, 1)"
+    assert found["policy_hidden"]["defaults"]["gpu"] == [256, 256]
+    assert found["fixed_log_std"]["defaults"] == {"laptop": None, "paper": -2.0, "gpu": None}
+    assert "penalty" not in found  # of SRCPO
+    code, out, _ = run("settings")
+    assert code == 0
+    assert "penalty" in out
+
+
 TABULAR = ["tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", "2"]
 
 
@@ -260,6 +282,8 @@ TABULAR = ["tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", "2"]
         (["tabular", "{twocosts.json}", "--risk", "mean", "--limit", "1", "--compare"], "problems with one cost"),
         (["spectrum", "wang:0.5", "--paper-table", "--cells", "4"], "the paper's table has 5"),
         (["bench", "everything"], "everything"),
+        (["settings", "cpo"], "unknown algorithm 'cpo'; there are: srcpo, cppo"),
+        (["settings", "--family", "flying"], "unknown family 'flying'; there are: finite, navigation"),
     ],
 )
 def test_mistakes_get_one_line_and_exit_code_2(run, tmp_path, monkeypatch, arguments, reason):

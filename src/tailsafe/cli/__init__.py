@@ -1,6 +1,20 @@
 """The command line. Nothing else imports this package."""
 
-from tailsafe.cli import bench, check_env, evaluate, export, plot, render, risk, spectrum, study, tabular, tasks, train
+from tailsafe.cli import (
+    bench,
+    check_env,
+    evaluate,
+    export,
+    plot,
+    render,
+    risk,
+    settings,
+    spectrum,
+    study,
+    tabular,
+    tasks,
+    train,
+)
 from tailsafe.cli.app import app, main
 
 # Importing a command's module adds the command.
@@ -14,6 +28,7 @@ __all__ = [
     "plot",
     "render",
     "risk",
+    "settings",
     "spectrum",
     "study",
     "tabular",

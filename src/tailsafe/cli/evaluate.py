@@ -135,8 +135,8 @@ def _print(result: Evaluation) -> None:
             continue
         if math.isinf(report.largest_return):
             out.print(
-                f"{report.description.name}: no upper bound, since the largest cost of a step is not known: train with "
-                "--set largest_cost=..., or evaluate with --interval bootstrap"
+                f"{report.description.name}: no upper bound, since the environment does not say what a step can cost "
+                "at most: give it an attribute largest_costs and train again, or evaluate with --interval bootstrap"
             )
         elif report.episodes_needed is not None and report.decided_by == "distribution-free":
             out.print(

@@ -64,8 +64,8 @@ class TrainConfig:
     task: a task's name, a Gymnasium id, MODULE:CLASS, an environment or what builds one. constraints: one per cost;
     none: the paper's CVaR 0.75 at the task's own limits. total_steps: control steps over all environments (None: the
     preset's). seeds: how many runs, with seeds seed, seed + 1, ... preset: `laptop`, `paper`, `gpu` (None: `gpu` where
-    JAX sees one, else `laptop`). out: the run's folder (None: runs/<task>-<algorithm>-<time>). settings: overrides of
-    single values, see `tailsafe.runs.keys`.
+    JAX sees one, else `laptop`). out: the run's folder (None: runs/TASK-ALGORITHM-TIME). settings: overrides of
+    single values, see `tailsafe settings`.
     """
 
     task: Any
@@ -114,7 +114,7 @@ class TrainConfig:
             "seeds": self.seeds,
             "preset": self.preset,
             "backend": self.backend,
-            "settings": {key: _plain(value) for key, value in self.settings.items()},
+            "settings": {key: plain(value) for key, value in self.settings.items()},
         }
 
     @staticmethod
@@ -135,7 +135,7 @@ class TrainConfig:
         )
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON knows no infinity and no tuple; `parsed` reads both back."""
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0 else "-inf"

@@ -51,13 +51,7 @@ SCALARS: dict[str, float] = {
     "polyak": 0.005,
 }
 
-# What belongs to the run: type, default, meaning.
-#   total_steps: control steps over all environments. checkpoint_every: steps between checkpoints (None: total / 20).
-#   log_every: updates between rows of the log. cells: levels of the step spectra. least_cells: spectra with fewer
-#   (CVaR needs two) are filled up to so many, so that runs with other measures fit into one program. problem: of the
-#   task finite.
-#   largest_cost: the most a step can cost, for environments that do not say. cut_halted: end training episodes where
-#   a robot has fallen and would lie still until their end (evaluation never does).
+# What belongs to the run: types and defaults. What they and all others mean: `tailsafe.runs.settings`.
 RUN_TYPES: dict[str, Any] = {
     "total_steps": int,
     "checkpoint_every": int | None,
@@ -200,13 +194,42 @@ def _number(key: str, value: Any, kind: Any) -> Any:
 def _checked(key: str, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
-    low, high = _RANGES.get(key, (1, _INF) if isinstance(value, int) else (-_INF, _INF))
+    low, high = _range(key, isinstance(value, int))
     inside = low <= value <= high and not any(key == name and value == bound for name, bound in _OPEN)
     if not inside or (math.isinf(value) and key not in _MAY_BE_INFINITE):
-        left = "(" if (key, float(low)) in _OPEN or math.isinf(low) else "["
-        right = ")" if (key, float(high)) in _OPEN or math.isinf(high) else "]"
-        raise InputError(f"{key} is {value:g}; it must be in {left}{low:g}, {high:g}{right}")
+        raise InputError(f"{key} is {value:g}; it must be in {_range_text(key, isinstance(value, int))}")
     return value
+
+
+def _range(key: str, whole: bool) -> tuple[float, float]:
+    return _RANGES.get(key, (1, _INF) if whole else (-_INF, _INF))
+
+
+def _range_text(key: str, whole: bool) -> str:
+    low, high = _range(key, whole)
+    left = "(" if (key, float(low)) in _OPEN or math.isinf(low) else "["
+    closed = key in _MAY_BE_INFINITE if math.isinf(high) else (key, float(high)) not in _OPEN
+    return f"{left}{low:g}, {high:g}{']' if closed else ')'}"
+
+
+def allowed(key: str, algorithm: str = "srcpo") -> str:
+    """What a key may be, in words."""
+    return _allowed(key, key_types(algorithm)[key])
+
+
+def _allowed(key: str, kind: Any) -> str:
+    if kind is Any:
+        return "a file"
+    if get_origin(kind) in (Union, types.UnionType):
+        return f"{_allowed(key, next(part for part in get_args(kind) if part is not type(None)))}, or none"
+    if get_origin(kind) is Literal:
+        return " | ".join(get_args(kind))
+    if get_origin(kind) is tuple:
+        return "whole numbers, as in 64,64"
+    if kind is bool:
+        return "true | false"
+    bounds = "" if kind is float and key not in _RANGES else f" in {_range_text(key, kind is int)}"
+    return ("whole number" if kind is int else "number") + bounds
 
 
 def preset_values(preset: str, family: str, algorithm: str = "srcpo") -> dict[str, Any]:

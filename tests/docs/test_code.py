@@ -1,0 +1,80 @@
+"""The Python code of the README and of the guide runs as printed; only trainings and evaluations are shortened."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import runpy
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tailsafe.runs import evaluation, training
+from tailsafe.runs.keys import key_types
+from tailsafe.runs.plan import make_plan
+from tests.runs.tiny import TINY
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", "docs/own_environment.md", "docs/choosing.md", "docs/tasks.md"]
+UPDATES, EPISODES = 1, 2
+
+
+def python_blocks(path: str) -> list[str]:
+    """The Python code in a Markdown file; blocks in lists are indented."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    found = re.findall(r"^([ ]*)```python\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(code) for _, code in found]
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    """A folder like that of a reader: the examples, the environment of the guide as icy.py, runs that end soon."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    (tmp_path / "icy.py").write_text(python_blocks("docs/own_environment.md")[0], encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "icy", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    train, evaluate = training.train, evaluation.evaluate
+
+    def train_shortly(config, **options):
+        if isinstance(config.task, str):
+            # What is checked before a training begins; then the guide's environment stands in for larger tasks.
+            make_plan(config)
+            constraint = dataclasses.replace(config.constraints[0], name="slip")
+            config = dataclasses.replace(config, task="icy:IcyRoad", constraints=[constraint])
+        # By the algorithm that compiles fastest: what SRCPO does is tested elsewhere, this is about what is printed.
+        tiny = {key: value for key, value in TINY.items() if key in key_types("cppo")}
+        steps = UPDATES * TINY["num_envs"] * TINY["chunk_steps"]
+        settings = {**config.settings, **tiny, "replay_chunks": 1, "batch_chunks": 1, "total_steps": steps}
+        changes = {"algorithm": "cppo", "preset": "laptop", "total_steps": steps, "settings": settings}
+        return train(dataclasses.replace(config, **changes), **options)
+
+    monkeypatch.setattr(training, "train", train_shortly)
+    shortly = {"episodes": EPISODES}
+    monkeypatch.setattr(evaluation, "evaluate", lambda run, **options: evaluate(run, **options | shortly))
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_printed_code_runs(page, workplace):
+    blocks = python_blocks(page)
+    assert blocks
+    for number, block in enumerate(blocks):
+        script = workplace / f"block{number}.py"
+        script.write_text(block, encoding="utf-8")
+        runpy.run_path(str(script), run_name="__main__")
+
+
+def test_the_environment_of_the_guide_is_fit_and_has_ten_lines(workplace, capsys):
+    from tailsafe.cli import main
+
+    with pytest.raises(SystemExit) as stop:
+        main(["check-env", "icy:IcyRoad"])
+    assert stop.value.code == 0
+    # What the guide shows is what is printed.
+    assert capsys.readouterr().out in (ROOT / "docs/own_environment.md").read_text(encoding="utf-8")
+    body = (workplace / "icy.py").read_text(encoding="utf-8").partition("class IcyRoad(gym.Env):\n")[2]
+    assert len([line for line in body.splitlines() if line.strip()]) == 10
