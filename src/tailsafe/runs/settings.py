@@ -18,7 +18,7 @@ MEANINGS: dict[str, str] = {
     "checkpoint_every": "Steps between two checkpoints; none: a twentieth of total_steps.",
     "log_every": "Updates between two rows of the log.",
     "cells": "Levels of the step spectra that stand for Pow, Wang and own spectra; CVaR and the mean need no choice.",
-    "least_cells": "Spectra with fewer levels are filled up to so many, so that runs with other measures fit into one program.",
+    "least_cells": "Spectra with fewer levels are filled up to so many: runs with other measures then fit one program.",
     "problem": "Of the task finite: its problem, a JSON file.",
     "largest_cost": "The most a step can cost, for environments that do not say.",
     "cut_halted": "Training episodes of robots that fell and would lie still end there; evaluation never cuts.",
