@@ -40,7 +40,7 @@ class Sdpo(PpoLearner[CriticPpoConfig]):
 
     def _state_inputs(self, state: Any, settings: Any, rows: Rows) -> Float[Array, "... i"]:
         features = self._features(state, settings, rows)
-        return jnp.concatenate([features, state.policy(features)], axis=-1)
+        return jnp.concatenate([features, self.actions.shown(state.policy(features))], axis=-1)
 
     def _advantage(self, state: PpoState, settings: SdpoSettings, segments: Chunk) -> Float[Array, "T N"]:
         return self._reward_advantage(state, settings, segments)
@@ -49,7 +49,7 @@ class Sdpo(PpoLearner[CriticPpoConfig]):
         self, state: PpoState, settings: SdpoSettings, policy: Policy, features: Float[Array, "B i"]
     ) -> Float[Array, " C"]:
         """Mean over states of the risk of each, with gradients through the policy's outputs."""
-        inputs = jnp.concatenate([features, policy(features)], axis=-1)
+        inputs = jnp.concatenate([features, self.actions.shown(policy(features))], axis=-1)
         return settings.constraints.state_wise(self._atoms(state, settings, inputs)[1:]).mean(-1)
 
     def _loss(

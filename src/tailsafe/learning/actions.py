@@ -41,6 +41,10 @@ class Actions(Protocol):
         """The likeliest raw action."""
 
     def embed(self, raw: Float[Array, "... A"]) -> Float[Array, "... A"]: ...
+    def shown(self, outputs: Float[Array, "... D"]) -> Float[Array, "... D"]:
+        """The distribution as a critic sees it that looks at the policy instead of at an action."""
+        ...
+
     def log_prob(self, outputs: Float[Array, "... D"], raw: Float[Array, "... A"]) -> Float[Array, ...]: ...
     def kl(self, old: Float[Array, "... D"], new: Float[Array, "... D"]) -> Float[Array, ...]: ...
     def entropy(self, outputs: Float[Array, "... D"], noise: Float[Array, "... A"]) -> Float[Array, ...]: ...
@@ -80,6 +84,11 @@ class BoxActions:
 
     def embed(self, raw: Float[Array, "... A"]) -> Float[Array, "... A"]:
         return jnp.tanh(raw)
+
+    def shown(self, outputs: Float[Array, "... D"]) -> Float[Array, "... D"]:
+        """The squashed mean, and log_std: means far beyond the bounds are one action, and must not look like others."""
+        mean, log_std = self._split(outputs)
+        return jnp.concatenate([jnp.tanh(mean), log_std], axis=-1)
 
     def log_prob(self, outputs: Float[Array, "... D"], raw: Float[Array, "... A"]) -> Float[Array, ...]:
         """log density of tanh(raw): Gaussian minus log(1 - tanh^2), written so that nothing overflows."""
@@ -143,6 +152,10 @@ class DiscreteActions:
 
     def embed(self, raw: Float[Array, "... A"]) -> Float[Array, "... A"]:
         return raw
+
+    def shown(self, outputs: Float[Array, "... D"]) -> Float[Array, "... D"]:
+        """The logits as they are."""
+        return outputs
 
     def log_prob(self, outputs: Float[Array, "... D"], raw: Float[Array, "... A"]) -> Float[Array, ...]:
         return (jax.nn.log_softmax(outputs) * raw).sum(-1)
