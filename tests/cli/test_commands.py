@@ -23,6 +23,7 @@ COMMANDS = [
     "evaluate",
     "plot",
     "render",
+    "report",
     "study",
 ]
 

@@ -1,6 +1,6 @@
 """The command line. Nothing else imports this package."""
 
-from tailsafe.cli import bench, check_env, evaluate, plot, render, risk, spectrum, study, tabular, tasks, train
+from tailsafe.cli import bench, check_env, evaluate, plot, render, report, risk, spectrum, study, tabular, tasks, train
 from tailsafe.cli.app import app, main
 
 # Importing a command's module adds the command.
@@ -12,6 +12,7 @@ __all__ = [
     "main",
     "plot",
     "render",
+    "report",
     "risk",
     "spectrum",
     "study",
