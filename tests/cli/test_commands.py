@@ -24,6 +24,7 @@ COMMANDS = [
     "export",
     "plot",
     "render",
+    "report",
     "study",
     "settings",
 ]

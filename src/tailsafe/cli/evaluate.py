@@ -38,13 +38,14 @@ def evaluate(
 ) -> None:
     """Reward, cost rate and each risk of a trained policy with confidence bounds, and a verdict per constraint.
 
-    Writes evaluation.json and evaluation.png into the run folder. A folder with several seeds gives a report for each;
-    their JSON is then a list under "runs".
+    Writes evaluation.json, episodes.csv (reward, length and costs of every episode) and evaluation.png into the run
+    folder. A folder with several seeds gives a report for each; their JSON is then a list under "runs".
     """
     if plot is not None:
         from tailsafe.viz.figures import check_target
 
         check_target(plot)
+    from tailsafe.runs.episodes import TABLE_NAME
     from tailsafe.runs.evaluation import FILE_NAME
     from tailsafe.runs.evaluation import evaluate as play_and_judge
     from tailsafe.runs.policy import load_policy, policy_folders
@@ -55,6 +56,7 @@ def evaluate(
     policies = [load_policy(folder) for folder in folders]
     for folder in folders:
         check_writable(folder / FILE_NAME)
+        check_writable(folder / TABLE_NAME)
     reports = []
     for folder, policy in zip(folders, policies, strict=True):
         with _Progress(quiet=json, total=episodes) as progress:
@@ -68,6 +70,7 @@ def evaluate(
                 backend=backend,
                 progress=progress,
             )
+        result.episodes.save(folder / TABLE_NAME, [report.description.name for report in result.constraints])
         result.save(folder / FILE_NAME)
         reports.append({"run": str(folder)} | result.to_json())
         picture = _draw(result, plot, folder / "evaluation.png")

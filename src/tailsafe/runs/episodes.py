@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import csv
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,6 +14,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from tailsafe.errors import InputError
+from tailsafe.files import replacing
 from tailsafe.runs.policy import LoadedPolicy
 from tailsafe.runs.stage import Stage
 
@@ -19,6 +23,9 @@ from tailsafe.runs.stage import Stage
 SEED_OFFSET = 1_000_003
 # Where no episode length is known, an episode that lasts longer than this is taken for an endless one.
 LONGEST_EPISODE = 100_000
+# Beside evaluation.json: the episodes behind it, one line for each.
+TABLE_NAME = "episodes.csv"
+_COLUMNS, _COST, _DISCOUNTED = ("reward", "discounted_reward", "length"), "cost_", "discounted_cost_"
 
 Progress = Callable[[int, int], None]
 
@@ -41,6 +48,49 @@ class Episodes:
         """Cost per step, over all steps of all episodes."""
         rate: NDArray[np.float64] = self.costs.sum(0) / self.length.sum()
         return rate
+
+    def save(self, path: Path, cost_names: Sequence[str]) -> None:
+        """Write a line per episode, whole or not at all; `read_episodes` gets the same numbers back.
+
+        Columns: reward, discounted_reward, length, then cost_NAME and discounted_cost_NAME for each cost.
+        """
+        header = [*_COLUMNS, *(prefix + name for name in cost_names for prefix in (_COST, _DISCOUNTED))]
+        sums = np.stack([self.costs, self.discounted_costs], axis=2).reshape(len(self), -1)
+        table = np.column_stack([self.reward, self.discounted_reward, self.length, sums])
+        # No line feeds of the platform's own: the same episodes give the same bytes.
+        with replacing(path) as partial, partial.open("w", newline="", encoding="utf-8") as handle:
+            csv.writer(handle, lineterminator="\n").writerows([header, *table.tolist()])
+
+
+def read_episodes(path: Path) -> tuple[Episodes, tuple[str, ...]]:
+    """What `Episodes.save` wrote, and the names of the costs."""
+    try:
+        with path.open(newline="", encoding="utf-8") as handle:
+            header, *rows = list(csv.reader(handle)) or [[]]
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except (UnicodeDecodeError, csv.Error):
+        raise InputError(f"{path}: not a text file of comma-separated values") from None
+    names = tuple(column.removeprefix(_COST) for column in header[len(_COLUMNS) :: 2])
+    if not names or header != [*_COLUMNS, *(prefix + name for name in names for prefix in (_COST, _DISCOUNTED))]:
+        raise InputError(f"{path}: its columns are not those that tailsafe evaluate writes")
+    if not rows:
+        raise InputError(f"{path}: holds no episode")
+    table = np.array([_numbers(row, len(header), f"{path}: line {i}") for i, row in enumerate(rows, 2)])
+    reward, discounted, length = table[:, : len(_COLUMNS)].T
+    return Episodes(reward, discounted, length, table[:, len(_COLUMNS) :: 2], table[:, len(_COLUMNS) + 1 :: 2]), names
+
+
+def _numbers(cells: Sequence[str], count: int, place: str) -> list[float]:
+    if len(cells) != count:
+        raise InputError(f"{place} has {len(cells)} cells; the header has {count}")
+    try:
+        values = [float(cell) for cell in cells]
+    except ValueError:
+        values = [math.nan]
+    if not all(map(math.isfinite, values)):
+        raise InputError(f"{place} holds something that is no finite number")
+    return values
 
 
 def play(

@@ -41,7 +41,7 @@ def draw_evaluation(evaluation: Evaluation, path: Path) -> None:
 
 def _draw_rewards(axes: Any, evaluation: Evaluation) -> None:
     reward = evaluation.reward
-    axes.hist(evaluation.episodes.reward, bins=_bins(evaluation.episodes.reward), color=BLUE, alpha=0.8)
+    axes.hist(evaluation.episodes.reward, bins=bins(evaluation.episodes.reward), color=BLUE, alpha=0.8)
     axes.axvspan(reward.student.low, reward.student.high, color=GREY, alpha=0.3, linewidth=0)
     axes.axvline(reward.mean, color=GREY, label=f"mean {reward.mean:.4g}")
     axes.legend(frameon=False, fontsize=9)
@@ -53,7 +53,7 @@ def _draw_costs(axes: Any, evaluation: Evaluation, index: int) -> None:
     report = evaluation.constraints[index]
     described = report.description
     samples = np.sort(evaluation.episodes.discounted_costs[:, index])
-    counts, _, _ = axes.hist(samples, bins=_bins(samples), color=BLUE, alpha=0.8)
+    counts, _, _ = axes.hist(samples, bins=bins(samples), color=BLUE, alpha=0.8)
     span = max(float(samples[-1]), described.discounted_limit, 1e-9)
     top = 1.3 * float(counts.max())
     labels: dict[float, list[str]] = {}
@@ -100,7 +100,8 @@ def _words(verdict: str) -> str:
     return "cannot tell whether the limit is met" if verdict == "cannot tell" else f"limit {verdict}"
 
 
-def _bins(samples: NDArray[np.float64]) -> int:
+def bins(samples: NDArray[np.float64]) -> int:
+    """How many bars a histogram of so many samples has."""
     return int(np.clip(2 * math.sqrt(samples.size), 10, 60))
 
 
@@ -150,7 +151,8 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if not path.is_dir():
             raise InputError(f"{path}: no such run")
-        seeds = sorted(child for child in path.glob("seed-*") if (child / METRICS_NAME).is_file())
+        logged = [child for child in path.glob("seed-*") if (child / METRICS_NAME).is_file()]
+        seeds = sorted(logged, key=lambda child: (len(child.name), child.name))
         found += seeds if seeds and not (path / METRICS_NAME).is_file() else [path]
     return found
 

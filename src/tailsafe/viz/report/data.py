@@ -1,0 +1,299 @@
+"""What a report shows, read from the folders of runs: plain values, checked on the way in."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from tailsafe.errors import InputError
+from tailsafe.risk import SpectralRisk, parse_spectrum
+from tailsafe.runs.description import Fields
+from tailsafe.runs.episodes import TABLE_NAME, Episodes, read_episodes
+from tailsafe.runs.evaluation import FILE_NAME, Interval, Verdict
+from tailsafe.viz.report.media import Media, read_media
+from tailsafe.viz.run import METRICS_NAME, Curves, read_curves, run_folders
+
+CONFIG = "config.json"
+VERDICTS: tuple[Verdict, ...] = ("met", "violated", "cannot tell")
+# Of JSON files: what is deeper was not written by tailsafe.
+_DEEPEST = 50
+FILMS = ("film.mp4", "film.gif", "paths.png")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One constraint of evaluation.json. risk, limit and both intervals in the limit's unit; cost_rate per step."""
+
+    name: str
+    measure: SpectralRisk
+    limit: float
+    unit: str
+    risk: float
+    free: Interval
+    bootstrap: Interval
+    decided_by: str
+    cost_rate: float
+    verdict: Verdict
+    discounted_risk: float
+    discounted_limit: float
+    episodes_needed: int | None
+
+    @property
+    def deciding(self) -> Interval:
+        """The bounds behind the verdict."""
+        return self.bootstrap if self.decided_by == "bootstrap" else self.free
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Task `finite`, without sampling. optimum: None where no policy keeps the limits."""
+
+    reward: float
+    risks: tuple[float, ...]
+    limits: tuple[float, ...]
+    optimum: float | None
+    feasible: bool
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """evaluation.json: reward per episode with Student's bounds, and a verdict per constraint."""
+
+    episodes: int
+    confidence: float
+    deterministic: bool
+    reward: float
+    reward_bounds: Interval
+    constraints: tuple[Judged, ...]
+    exact: Exact | None
+
+
+@dataclass(frozen=True, eq=False)
+class Seed:
+    """One trained policy: its log and, where it was evaluated, the report and the episodes behind it.
+
+    stale: there are episodes, but of another evaluation.
+    """
+
+    name: str
+    folder: Path
+    curves: Curves
+    evaluated: Evaluated | None
+    episodes: Episodes | None
+    stale: bool
+
+    def last(self, column: str) -> float:
+        """The last entry of a column of the log that is a number; NaN if there is none."""
+        values = self.curves.columns.get(column, np.zeros(0))
+        known = values[np.isfinite(values)]
+        return float(known[-1]) if known.size else math.nan
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A constraint as config.json has it. unit: empty where it is not said."""
+
+    name: str
+    measure: str
+    limit: float
+    unit: str
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Policies that differ in their seeds alone. config: config.json as it is, None without one."""
+
+    name: str
+    folder: Path
+    task: str
+    algorithm: str
+    limits: tuple[Limit, ...]
+    config: Mapping[str, Any] | None
+    seeds: tuple[Seed, ...]
+    media: tuple[Media, ...]
+
+    @property
+    def steps(self) -> int:
+        """Of the seed that came furthest."""
+        return max(int(seed.curves.columns["steps"][-1]) for seed in self.seeds)
+
+    @property
+    def seconds(self) -> float:
+        """Of the seed that took longest; seeds that train in one program share its time. NaN where not logged."""
+        known = [seconds for seed in self.seeds if math.isfinite(seconds := seed.last("seconds"))]
+        return max(known, default=math.nan)
+
+    @property
+    def evaluations(self) -> tuple[Evaluated, ...]:
+        """Those of its seeds that have one."""
+        return tuple(seed.evaluated for seed in self.seeds if seed.evaluated is not None)
+
+    @property
+    def costs(self) -> tuple[str, ...]:
+        """Names of the costs."""
+        named = [limit.name for limit in self.limits] or self.seeds[0].curves.named("risk_")
+        return tuple(named)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a run has begun to log there, itself or one of its seeds."""
+    return any((place / METRICS_NAME).is_file() for place in (folder, *folder.glob("seed-*")))
+
+
+def read_run(folder: Path) -> Run:
+    """A run with all of its seeds."""
+    if not is_run(folder):
+        if (folder / CONFIG).is_file():
+            raise InputError(f"{folder}: no update has been logged yet")
+        raise InputError(
+            f"{folder}: is neither a run ({METRICS_NAME}, or seed-N folders with one) nor a study (study.txt)"
+        )
+    places = run_folders([folder])
+    seeds = tuple(_read_seed(place) for place in places)
+    path = folder / CONFIG
+    config = read_object(path) if path.is_file() else None
+    task, algorithm, limits = _described(config, path)
+    several = places != [folder]
+    return Run(
+        name=folder.resolve().name if several else seeds[0].curves.name or folder.resolve().name,
+        folder=folder,
+        task=task or "a task",
+        algorithm=algorithm or "an unknown algorithm",
+        limits=limits,
+        config=config,
+        seeds=seeds,
+        media=_media([folder, *places] if several else places),
+    )
+
+
+def distinguished(runs: Sequence[Run]) -> list[Run]:
+    """Runs whose folders have the same name are called by their paths."""
+    names = [run.name for run in runs]
+    return [replace(run, name=str(run.folder)) if names.count(run.name) > 1 else run for run in runs]
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. NaN and infinities, which are no JSON, are refused, and so is endless nesting."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: is not JSON") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: must hold an object, holds {type(content).__name__}")
+    level: list[Any] = [content]
+    for _ in range(_DEEPEST):
+        level = [child for parent in level for child in (parent.values() if isinstance(parent, dict) else parent)]
+        level = [child for child in level if isinstance(child, dict | list)]
+    if level:
+        raise InputError(f"{path}: is nested more than {_DEEPEST} levels deep")
+    return content
+
+
+def _read_seed(folder: Path) -> Seed:
+    curves = read_curves(folder)
+    steps = curves.columns["steps"]
+    if not np.isfinite(steps).all():
+        raise InputError(f"{folder / METRICS_NAME}: the column 'steps' holds something that is no number")
+    path = folder / FILE_NAME
+    evaluated = _read_evaluation(path) if path.is_file() else None
+    table = folder / TABLE_NAME
+    episodes, stale = None, False
+    if evaluated is not None and table.is_file():
+        episodes, names = read_episodes(table)
+        stale = (
+            len(episodes) != evaluated.episodes
+            or names != tuple(judged.name for judged in evaluated.constraints)
+            or not math.isclose(float(episodes.reward.mean()), evaluated.reward, rel_tol=1e-9, abs_tol=1e-12)
+        )
+    return Seed(folder.resolve().name, folder, curves, evaluated, None if stale else episodes, stale)
+
+
+def _read_evaluation(path: Path) -> Evaluated:
+    fields = Fields(read_object(path), str(path))
+    reward = fields.object("reward")
+    return Evaluated(
+        episodes=fields.whole("episodes", 1),
+        confidence=fields.number("confidence"),
+        deterministic=fields.flag("deterministic"),
+        reward=reward.number("mean"),
+        reward_bounds=_interval(reward),
+        constraints=tuple(_judged(entry) for entry in fields.objects("constraints")),
+        exact=fields.optional("exact", lambda key: _exact(fields.object(key))),
+    )
+
+
+def _judged(fields: Fields) -> Judged:
+    spec = fields.text("risk_measure")
+    try:
+        measure = parse_spectrum(spec)
+    except InputError as error:
+        raise InputError(f"{fields.place}.risk_measure: {error}") from None
+    return Judged(
+        name=fields.text("name"),
+        measure=measure,
+        limit=fields.number("limit"),
+        unit=fields.text("unit"),
+        risk=fields.number("risk"),
+        free=_interval(fields.object("distribution_free")),
+        bootstrap=_interval(fields.object("bootstrap")),
+        decided_by=fields.choice("interval", ("distribution-free", "bootstrap")),
+        cost_rate=fields.number("cost_rate"),
+        verdict=cast(Verdict, fields.choice("verdict", VERDICTS)),
+        discounted_risk=fields.number("discounted_risk"),
+        discounted_limit=fields.number("discounted_limit"),
+        episodes_needed=fields.optional("episodes_needed", lambda key: fields.whole(key, 1)),
+    )
+
+
+def _exact(fields: Fields) -> Exact:
+    return Exact(
+        reward=fields.number("reward"),
+        risks=fields.numbers("risks"),
+        limits=fields.numbers("limits"),
+        optimum=fields.optional("optimum", fields.number),
+        feasible=fields.flag("feasible"),
+    )
+
+
+def _interval(fields: Fields) -> Interval:
+    high = fields.optional("high", fields.number)
+    return Interval(fields.number("low"), math.inf if high is None else high)
+
+
+def _described(config: Mapping[str, Any] | None, path: Path) -> tuple[str | None, str | None, tuple[Limit, ...]]:
+    """Task, algorithm and limits. A run whose environment had no name has a name all the same."""
+    if config is None:
+        return None, None, ()
+    fields = Fields(config, str(path))
+    entries = fields.objects("constraints") if "constraints" in config else []
+    limits = tuple(
+        Limit(
+            entry.text("name"),
+            entry.text("risk_measure"),
+            entry.number("limit"),
+            entry.optional("unit", entry.text) or "",
+        )
+        for entry in entries
+    )
+    task = fields.optional("name", fields.text) or fields.optional("task", fields.text)
+    return task, fields.optional("algorithm", fields.text), limits
+
+
+def _media(places: Sequence[Path]) -> tuple[Media, ...]:
+    """The film of the run, or of the first seed that has one; the same for its ways from above."""
+    films = [place / name for place in places for name in FILMS[:2]]
+    ways = [place / FILMS[2] for place in places]
+    first = [next((path for path in paths if path.is_file()), None) for paths in (films, ways)]
+    return tuple(read_media(path) for path in first if path is not None)
