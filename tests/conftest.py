@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import settings
 
+from tailsafe.cli import main
 from tailsafe.physics.compilation import prepare_jax
 
 # Before JAX's first computation: on few cores its CPU thread pool is too small for MJX.
@@ -15,6 +16,19 @@ prepare_jax()
 # A shared machine must not turn a slow example into a failure; the examples are the same on every run.
 settings.register_profile("tailsafe", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("tailsafe")
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """The program: call(*arguments) -> (exit code, stdout, stderr)."""
+
+    def program(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return program
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tailsafe as ts
-from tailsafe.cli import app, main
+from tailsafe.cli import app
 
 ROOT = Path(__file__).parents[2]
 TWO_ROADS = str(ROOT / "examples" / "two_roads.json")
@@ -31,19 +31,6 @@ COMMANDS = [
 
 
 @pytest.fixture
-def run(capsys):
-    """run(*arguments) -> (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(a) for a in arguments])
-        out, err = capsys.readouterr()
-        return stop.value.code, out, err
-
-    return call
-
-
-@pytest.fixture
 def samples(tmp_path):
     path = tmp_path / "costs.npy"
     np.save(path, np.random.default_rng(0).exponential(size=300))
@@ -54,23 +41,23 @@ def last_json(out):
     return json.loads(out.strip().splitlines()[-1])
 
 
-def test_version(run):
-    assert run("--version") == (0, f"tailsafe {ts.__version__}\n", "")
+def test_version(call):
+    assert call("--version") == (0, f"tailsafe {ts.__version__}\n", "")
 
 
-def test_every_command_has_help(run):
+def test_every_command_has_help(call):
     names = [c.name or c.callback.__name__.replace("_", "-") for c in app.registered_commands]
     assert sorted(names) == sorted(COMMANDS)
     for command in [[], *([c] for c in COMMANDS)]:
-        code, out, err = run(*command, "--help")
+        code, out, err = call(*command, "--help")
         assert code == 0
         assert "Usage" in out
         assert err == ""
 
 
-def test_spectrum(run, tmp_path):
+def test_spectrum(call, tmp_path):
     picture = tmp_path / "wang.png"
-    code, out, _ = run("spectrum", "wang:0.5", "--cells", 4, "--plot", picture, "--json")
+    code, out, _ = call("spectrum", "wang:0.5", "--cells", 4, "--plot", picture, "--json")
     steps = ts.Wang(0.5).discretize(4)
     assert code == 0
     assert last_json(out) == {
@@ -80,15 +67,15 @@ def test_spectrum(run, tmp_path):
         "l1_error": steps.l1_error,
     }
     assert picture.read_bytes().startswith(b"\x89PNG")
-    code, out, _ = run("spectrum", "cvar:0.75")
+    code, out, _ = call("spectrum", "cvar:0.75")
     assert code == 0
     assert "4.00000" in out
-    code, out, _ = run("spectrum", "pow:0.9", "--paper-table", "--json")
+    code, out, _ = call("spectrum", "pow:0.9", "--paper-table", "--json")
     assert last_json(out)["alpha"] == [0.701, 0.821, 0.898, 0.955]
 
 
-def test_risk(run, samples):
-    code, out, _ = run("risk", "cvar:0.75", samples, "--upper", 20, "--json")
+def test_risk(call, samples):
+    code, out, _ = call("risk", "cvar:0.75", samples, "--upper", 20, "--json")
     values = np.load(samples)
     low, high = ts.CVaR(0.75).risk_interval(values, 0.95, 20.0)
     assert code == 0
@@ -101,25 +88,25 @@ def test_risk(run, samples):
         "confidence": 0.95,
         "bound": 20.0,
     }
-    code, out, _ = run("risk", "wang:1.0", samples)
+    code, out, _ = call("risk", "wang:1.0", samples)
     assert code == 0
     assert "--upper" in out  # says what is missing for an upper bound
-    assert last_json(run("risk", "mean", samples, "--json")[1])["upper"] is None
+    assert last_json(call("risk", "mean", samples, "--json")[1])["upper"] is None
 
 
 @pytest.mark.parametrize(
     "text", ["1\n2\n3\n4\n", "cost\n1\n2\n3\n4\n", "\ufeffcost\r\n1\r\n2\r\n3\r\n4\r\n", "1\n2\n\n3\n4"]
 )
-def test_risk_reads_csv(run, tmp_path, text):
+def test_risk_reads_csv(call, tmp_path, text):
     path = tmp_path / "costs.csv"
     path.write_bytes(text.encode())
-    assert last_json(run("risk", "cvar:0.5", path, "--json")[1])["risk"] == 3.5
+    assert last_json(call("risk", "cvar:0.5", path, "--json")[1])["risk"] == 3.5
 
 
-def test_risk_reads_a_named_column_and_negative_numbers(run, tmp_path):
+def test_risk_reads_a_named_column_and_negative_numbers(call, tmp_path):
     path = tmp_path / "costs.csv"
     path.write_text("reward,cost\n5,-1\n6,2\n")
-    assert last_json(run("risk", "mean", path, "--column", "cost", "--json")[1]) == {
+    assert last_json(call("risk", "mean", path, "--column", "cost", "--json")[1]) == {
         "measure": "mean",
         "risk": 0.5,
         "lower": None,
@@ -130,10 +117,10 @@ def test_risk_reads_a_named_column_and_negative_numbers(run, tmp_path):
     }
 
 
-def test_tabular(run, tmp_path):
+def test_tabular(call, tmp_path):
     picture = tmp_path / "run.png"
     arguments = ["tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", 2]
-    code, out, err = run(*arguments, "--plot", picture, "--json")
+    code, out, err = call(*arguments, "--plot", picture, "--json")
     result = last_json(out)
     assert code == 0
     assert err == ""
@@ -147,19 +134,19 @@ def test_tabular(run, tmp_path):
     assert result["iterations"] > 0
     assert result["seconds"] > 0
     assert picture.read_bytes().startswith(b"\x89PNG")
-    code, out, _ = run(*arguments)
+    code, out, _ = call(*arguments)
     assert code == 0
     assert "optimum 3.15476" in out
     assert "kept" in out
 
 
-def test_tabular_with_two_costs_draws_too(run, tmp_path):
+def test_tabular_with_two_costs_draws_too(call, tmp_path):
     problem = json.loads(Path(TWO_ROADS).read_text())
     problem["costs"].append([[0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
     problem["horizon"] = 3
     path, picture = tmp_path / "p.json", tmp_path / "p.svg"
     path.write_text(json.dumps(problem))
-    code, out, _ = run(
+    code, out, _ = call(
         *("tabular", path, "--risk", "pow:0.5", "--risk", "mean", "--limit", 1.5, "--limit", 0.5, "--plot", picture)
     )
     assert code == 0
@@ -168,9 +155,9 @@ def test_tabular_with_two_costs_draws_too(run, tmp_path):
     assert picture.read_text().startswith("<?xml")
 
 
-def test_tabular_writes_the_policy_and_compares(run, tmp_path):
+def test_tabular_writes_the_policy_and_compares(call, tmp_path):
     path = tmp_path / "policy.json"
-    code, out, _ = run(
+    code, out, _ = call(
         *("tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", 2, "--policy", path, "--compare", "--json")
     )
     assert code == 0
@@ -181,27 +168,27 @@ def test_tabular_writes_the_policy_and_compares(run, tmp_path):
     assert np.allclose(np.sum(steps[3]["probabilities"], axis=1), 1.0)
 
 
-def test_a_comparison_that_is_too_large_is_skipped_and_the_result_kept(run):
-    code, out, _ = run("tabular", TWO_ROADS, "--risk", "wang:0.5", "--limit", 2.2, "--compare", "--max-betas", 20)
+def test_a_comparison_that_is_too_large_is_skipped_and_the_result_kept(call):
+    code, out, _ = call("tabular", TWO_ROADS, "--risk", "wang:0.5", "--limit", 2.2, "--compare", "--max-betas", 20)
     assert code == 0
     assert "comparison skipped" in out
     assert "best on this grid" in out
     assert "no policy at all exceeds" in out
 
 
-def test_no_arguments_print_the_help(run):
-    code, out, err = run()
+def test_no_arguments_print_the_help(call):
+    code, out, err = call()
     assert (code, err) == (0, "")
     assert "Usage" in out
 
 
-def test_infeasible_problem_has_exit_code_1_and_names_the_smallest_risk(run):
-    code, out, err = run("tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", 1.5, "--json")
+def test_infeasible_problem_has_exit_code_1_and_names_the_smallest_risk(call):
+    code, out, err = call("tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", 1.5, "--json")
     result = last_json(out)
     assert (code, err) == (1, "")
     assert result["feasible"] is False
     assert result["smallest_risks"] == pytest.approx([1.833645], abs=1e-6)
-    code, out, _ = run("tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", 1.5, "--plot", "never.png")
+    code, out, _ = call("tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", 1.5, "--plot", "never.png")
     assert code == 1
     assert "no picture written" in out
     assert "infeasible" in out
@@ -217,14 +204,14 @@ def test_bench_tabular_reports_growth():
     assert all(row["iteration_seconds"] > 0 and row["lp_seconds_per_beta"] > 0 for row in rows)
 
 
-def test_settings(run):
-    code, out, _ = run("settings", "sdac", "--family", "legged", "--json")
+def test_settings(call):
+    code, out, _ = call("settings", "sdac", "--family", "legged", "--json")
     assert code == 0
     found = {setting["key"]: setting for setting in last_json(out)["settings"]}
     assert found["surrogate"] == {
         "key": "surrogate",
         "allowed": "theory | release",
-        "defaults": {"laptop": "theory", "paper": "release", "gpu": "theory"},
+        "defaults": dict.fromkeys(("laptop", "paper", "gpu"), "release"),
         "meaning": "theory: surrogates have the factor 1 / (1 - gamma); release: they do not.",
     }
     assert found["kl_decay"]["defaults"]["laptop"] == "inf"
@@ -233,7 +220,7 @@ def test_settings(run):
     assert found["policy_hidden"]["defaults"]["gpu"] == [256, 256]
     assert found["fixed_log_std"]["defaults"] == {"laptop": None, "paper": -2.0, "gpu": None}
     assert "penalty" not in found  # of SRCPO
-    code, out, _ = run("settings")
+    code, out, _ = call("settings")
     assert code == 0
     assert "penalty" in out
 
@@ -287,7 +274,7 @@ TABULAR = ["tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", "2"]
         (["settings", "--family", "flying"], "unknown family 'flying'; there are: finite, navigation"),
     ],
 )
-def test_mistakes_get_one_line_and_exit_code_2(run, tmp_path, monkeypatch, arguments, reason):
+def test_mistakes_get_one_line_and_exit_code_2(call, tmp_path, monkeypatch, arguments, reason):
     files = {
         "bad.csv": "cost\n1\noops\n",
         "nan.csv": "1\nnan\n",
@@ -319,7 +306,7 @@ def test_mistakes_get_one_line_and_exit_code_2(run, tmp_path, monkeypatch, argum
     (tmp_path / "folder.png").mkdir()
     before = sorted(p.name for p in tmp_path.iterdir())
     monkeypatch.chdir(tmp_path)
-    code, out, err = run(*(a.strip("{}") for a in arguments))
+    code, out, err = call(*(a.strip("{}") for a in arguments))
     assert code == 2
     assert out == ""
     assert reason in err
@@ -329,16 +316,16 @@ def test_mistakes_get_one_line_and_exit_code_2(run, tmp_path, monkeypatch, argum
     assert sorted(p.name for p in tmp_path.iterdir()) == before  # nothing written
 
 
-def test_without_matplotlib_a_picture_is_refused_before_the_work(run, monkeypatch):
+def test_without_matplotlib_a_picture_is_refused_before_the_work(call, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
-    code, _, err = run(*TABULAR, "--plot", "x.png")
+    code, _, err = call(*TABULAR, "--plot", "x.png")
     assert code == 2
     assert "tailsafe[plot]" in err
 
 
-def test_interrupt_is_one_line(run, monkeypatch):
+def test_interrupt_is_one_line(call, monkeypatch):
     def stop(*_args, **_kwargs):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("tailsafe.tabular.solve_tabular", stop)
-    assert run(*TABULAR)[0] == 130
+    assert call(*TABULAR)[0] == 130

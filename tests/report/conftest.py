@@ -1,22 +1,16 @@
 """Calling the command."""
 
+from functools import partial
+
 import pytest
 
-from tailsafe.cli import main
 from tests.report.folders import Page
 
 
 @pytest.fixture
-def call(capsys):
+def call(call):
     """call(*arguments) -> (exit code, stdout, stderr) of `tailsafe report`."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main(["report", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return stop.value.code, out, err
-
-    return run
+    return partial(call, "report")
 
 
 @pytest.fixture

@@ -8,22 +8,10 @@ import numpy as np
 import pytest
 
 import tailsafe as ts
-from tailsafe.cli import main
 from tailsafe.errors import InputError
 from tailsafe.runs.episodes import Episodes, read_episodes
 from tests.runs.hand_made import constraint, finite_description, save
 from tests.tabular.problems import random_problem
-
-
-@pytest.fixture
-def call(capsys):
-    def run(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return stop.value.code, out, err
-
-    return run
 
 
 def test_the_episodes_behind_an_evaluation_are_kept(call, tmp_path, monkeypatch):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import tailsafe as ts
-from tailsafe.cli import main
 from tailsafe.errors import InputError
 from tailsafe.learning.actions import BoxActions
 from tailsafe.learning.chunks import Transition
@@ -317,17 +316,6 @@ def test_a_user_s_environment(tmp_path):
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def call(capsys):
-    def run(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return stop.value.code, out, err
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import tailsafe as ts
-from tailsafe.cli import main
 from tailsafe.errors import InputError
 from tailsafe.learning.actions import BoxActions, DiscreteActions
 from tailsafe.learning.environments import EnvironmentSpec
@@ -60,19 +59,6 @@ def box_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("box")
     made(folder, "augmented box")
     return folder
-
-
-@pytest.fixture
-def call(capsys):
-    """call(*arguments) -> (exit code, stdout, stderr)."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return stop.value.code, out, err
-
-    return run
 
 
 def by_hand(folder, description, inputs):

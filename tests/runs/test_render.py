@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tailsafe.cli import main
 from tailsafe.errors import InputError
 from tailsafe.learning.actions import BoxActions
 from tailsafe.learning.environments import EnvironmentSpec
@@ -29,17 +28,6 @@ def run(tmp_path_factory):
     limit = constraint("collision", limit=0.025, unit="step", discounted_limit=2.5)
     save(folder, describe(spec, [limit], 0.99, augmented=True))
     return folder
-
-
-@pytest.fixture
-def call(capsys):
-    def run(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return stop.value.code, out, err
-
-    return run
 
 
 def test_pictures_and_films(call, run, tmp_path):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import tailsafe as ts
-from tailsafe.cli import main
 from tailsafe.envs.learning import make_environments, staggered_steps
 from tailsafe.learning.actions import BoxActions, DiscreteActions
 from tailsafe.runs.logs import make_row
@@ -226,50 +225,39 @@ def test_numbers_that_are_not_finite_stop_the_run(tmp_path):
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def command(capfd):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(a) for a in arguments])
-        out, err = capfd.readouterr()
-        return stop.value.code, out, err
-
-    return call
-
-
-def test_train_and_resume_commands(command, tmp_path, monkeypatch):
+def test_train_and_resume_commands(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = command_settings(problem=TWO_ROADS)
-    code, out, err = command("train", "finite", "--limit", 2, "--steps", 3 * PER_UPDATE, *settings, "--json")
+    code, out, err = call("train", "finite", "--limit", 2, "--steps", 3 * PER_UPDATE, *settings, "--json")
     assert (code, err) == (0, "")
     assert out.count("\n") == 1
     result = json.loads(out)
     assert result["run"].startswith("runs/finite-srcpo-")
     assert result["steps"] == 3 * PER_UPDATE
     assert result["seconds"] > 0
-    code, out, _ = command("resume", result["run"], "--json")
+    code, out, _ = call("resume", result["run"], "--json")
     assert code == 0
     assert json.loads(out)["steps"] == 3 * PER_UPDATE
-    code, out, err = command("resume", result["run"])
+    code, out, err = call("resume", result["run"])
     assert code == 0
     assert result["run"] in out
     assert "is complete" in err
 
 
-def test_three_costs_each_have_their_measure_and_limit(command, tmp_path):
+def test_three_costs_each_have_their_measure_and_limit(call, tmp_path):
     """A mixed setting on a robot with three costs, from the command line to the verdicts and the saved policy."""
     folder = tmp_path / "run"
     risks, limits = ("cvar:0.75", "wang:0.5", "pow:0.5"), ("0.025/step", "3/discounted", "250/episode")
     pairs = [word for risk, limit in zip(risks, limits, strict=True) for word in ("--risk", risk, "--limit", limit)]
     where = ("--backend", "mujoco", "--preset", "laptop", "--out", folder, "--steps", 3 * PER_UPDATE)
-    code, _, _ = command("train", "quadruped", *pairs, *where, *command_settings(initial_log_std=-2), "--json")
+    code, _, _ = call("train", "quadruped", *pairs, *where, *command_settings(initial_log_std=-2), "--json")
     assert code == 0
     with (folder / "metrics.csv").open() as file:
         row = list(csv.DictReader(file))[-1]
     # 0.025 / (1 - 0.99), as it is, 250 / 500 / (1 - 0.99)
     assert [float(row[f"limit_{name}"]) for name in ("balance", "height", "foot_timing")] == pytest.approx([2.5, 3, 50])
     assert sum(key.startswith("beta_") for key in row) == 3 * 4  # CVaR has one step, padded to the others' four
-    code, out, _ = command("evaluate", folder, "--episodes", 4, "--backend", "mujoco", "--json")
+    code, out, _ = call("evaluate", folder, "--episodes", 4, "--backend", "mujoco", "--json")
     assert code in (0, 1)
     constraints = json.loads(out.splitlines()[-1])["constraints"]
     assert [found["name"] for found in constraints] == ["balance", "height", "foot_timing"]
@@ -312,11 +300,11 @@ def test_three_costs_each_have_their_measure_and_limit(command, tmp_path):
         (["resume", "full"], "full/config.json: No such file"),
     ],
 )
-def test_mistakes_get_one_line_and_exit_code_2(command, tmp_path, monkeypatch, arguments, reason):
+def test_mistakes_get_one_line_and_exit_code_2(call, tmp_path, monkeypatch, arguments, reason):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    code, out, err = command(*arguments)
+    code, out, err = call(*arguments)
     assert (code, out) == (2, "")
     assert reason in err
     assert err.count("\n") == 1
