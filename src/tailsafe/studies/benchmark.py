@@ -35,7 +35,7 @@ class Scale:
 
 
 SCALES = {
-    "smoke": Scale({"point-goal": 64, "quadruped": 64}, 1, 2, "laptop", "mujoco", ("srcpo", "cppo"), TINY),
+    "smoke": Scale({"point-goal": 64, "quadruped": 64}, 1, 2, "laptop", "mujoco", ("cppo",), TINY),
     "laptop": Scale(dict.fromkeys((*NAVIGATION, *LEGGED), 500_000), 2, 100, "laptop", "mujoco"),
     "paper": Scale(
         {**dict.fromkeys(NAVIGATION, 60_000_000), **dict.fromkeys(LEGGED, 60_000_000)}, 5, 500, "gpu", "mjx"

@@ -53,7 +53,7 @@ TINY = {
     "log_every": 1,
 }
 SCALES = {
-    "smoke": Scale(64, 2, 2, "laptop", "mujoco", {"cvar": ("0.25", "0.75"), "pow": ("0.75",), "wang": ("1.0",)}, TINY),
+    "smoke": Scale(64, 1, 2, "laptop", "mujoco", {"cvar": ("0.25", "0.75"), "pow": ("0.75",), "wang": ("1.0",)}, TINY),
     "laptop": Scale(500_000, 2, 200, "laptop", "mujoco"),
     # As many steps as the paper's runs. 45 runs in one program fill a GPU with the preset's 32 environments each, and
     # small updates learn more from a step than the large ones of preset `gpu`.

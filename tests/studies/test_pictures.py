@@ -1,0 +1,66 @@
+"""Pictures of studies from rows made by hand: what is drawn where."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import tailsafe as ts
+from tailsafe.studies.groups import Group
+from tailsafe.viz import risk_measures
+from tailsafe.viz.run import read_curves
+from tailsafe.viz.training import draw_training, mean_and_deviation
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures instead of their files."""
+    figures = []
+    monkeypatch.setattr(risk_measures, "save", lambda figure, path: figures.append(figure))
+    return figures
+
+
+def test_ellipses_are_one_deviation_along_the_main_directions(drawn, tmp_path):
+    points = np.array([[0.01, 10.0], [0.02, 12.0], [0.03, 11.0]])
+    rows = [{"measure": "cvar", "level": "0.5", "cost_rate": x, "reward": y} for x, y in points]
+    risk_measures.draw_scatter(rows, 0.025, tmp_path / "scatter.png")
+    axes = drawn[0].axes[0]
+    (ellipse,) = axes.patches
+    assert ellipse.center == pytest.approx(points.mean(0))
+    # Along any direction u the ellipse reaches sqrt(u C u): here along both axes.
+    turned = np.radians(ellipse.angle)
+    half = np.array([ellipse.width, ellipse.height]) / 2
+    reach = np.sqrt((half[0] * np.cos(turned)) ** 2 + (half[1] * np.sin(turned)) ** 2)
+    assert reach == pytest.approx(points[:, 0].std(ddof=1), rel=1e-6)
+    assert [line.get_label() for line in axes.lines if not line.get_label().startswith("_")] == [
+        "cvar 0.5",
+        "limit 0.025",
+    ]
+
+
+def test_distributions_mark_their_percentiles(drawn, tmp_path):
+    rates = np.linspace(0, 1, 101)
+    rows = [{"measure": "wang", "level": "1.0", "rates": rates.tolist()}]
+    risk_measures.draw_distributions(rows, "title", tmp_path / "distributions.png")
+    marks = [line.get_xdata()[0] for line in drawn[0].axes[0].lines]
+    assert marks == pytest.approx([0.5, 0.75, 0.9, 0.95, 0.99])
+
+
+def test_bands_are_over_the_steps_that_all_seeds_have(tmp_path):
+    for seed, values in enumerate(([1.0, 2.0, 3.0], [3.0, 6.0])):
+        folder = tmp_path / "group" / f"seed-{seed}"
+        folder.mkdir(parents=True)
+        with (folder / "metrics.csv").open("w", newline="") as handle:
+            writer = csv.writer(handle)
+            writer.writerow(["steps", "reward", "cost_rate_cost"])
+            writer.writerows([10 * (i + 1), value, 0.1] for i, value in enumerate(values))
+    runs = [read_curves(tmp_path / "group" / f"seed-{seed}") for seed in range(2)]
+    steps, mean, deviation = mean_and_deviation(runs, "reward")
+    assert steps.tolist() == [10, 20]
+    assert mean.tolist() == [2.0, 4.0]
+    assert deviation.tolist() == [1.0, 2.0]
+    group = Group({"algorithm": "srcpo"}, ts.TrainConfig("point-goal", out=tmp_path / "group", seeds=2))
+    missing = Group({"algorithm": "cppo"}, ts.TrainConfig("point-goal", out=tmp_path / "nothing"))
+    assert draw_training([("point-goal", [group, missing])], "algorithm", None, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 5000
+    assert not draw_training([("point-goal", [missing])], "algorithm", None, tmp_path / "none.png")
