@@ -1,6 +1,7 @@
 """Jobs of a study as tasks of a Ray cluster on this machine."""
 
 import json
+import os
 
 import pytest
 
@@ -27,6 +28,25 @@ def test_jobs_run_as_tasks_of_a_cluster(tmp_path, capfd, monkeypatch):
     # Nothing is left to launch.
     assert command(*words) == 1
     assert capfd.readouterr().err.count("was finished") == 3
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_the_end_of_its_job_alone(tmp_path, capfd, monkeypatch):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'tailsafe[ray]'")
+    groups = [tiny_group("a"), tiny_group("b", quantiles=7)]
+
+    def deadly(folder):
+        if folder.name == "roads_b":
+            os._exit(9)
+        return measured(folder)
+
+    with_groups(monkeypatch, "known-optimum", groups, measure=lambda scale: deadly)
+    words = ("known-optimum", "--scale", "smoke", "--out", tmp_path / "study", "--launcher", "ray", "--json")
+    assert command(*words) == 1
+    told = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
+    assert [entry["method"] for entry in told["summary"]] == ["a"]
+    assert [entry["method"] for entry in told["failed"]] == ["b"]
+    assert told["left"] == 1
 
 
 def test_without_ray_one_line_says_what_to_install(tmp_path, capsys, monkeypatch):

@@ -75,7 +75,7 @@ class Job:
         try:
             stretch = train_together([group.config for group in self.groups], progress=self.shown, until=until)
         except Exception as error:
-            return [_broken(group, error) for group in self.groups]
+            return [broken(group, error) for group in self.groups]
         seconds = time.monotonic() - begun
         outcomes = []
         for group in self.groups:
@@ -88,7 +88,7 @@ class Job:
                     if not own[seed]
                 ]
             except Exception as error:
-                outcomes.append(_broken(group, error))
+                outcomes.append(broken(group, error))
                 continue
             _write(_place(group), {"rows": rows, "failed": failed})
             lost = f", {len(failed)} of {len(own)} runs failed" if failed else ""
@@ -125,7 +125,7 @@ def _place(group: Group) -> Path:
     return Path(group.config.out)  # type: ignore[arg-type]
 
 
-def _broken(group: Group, error: Exception) -> Outcome:
+def broken(group: Group, error: Exception) -> Outcome:
     """Something else than numbers went wrong: the group has no result and goes on next time from what it has."""
     text = " ".join(str(error).split())[:300] or type(error).__name__
     place = _place(group)

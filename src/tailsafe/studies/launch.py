@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tailsafe.errors import InputError
 from tailsafe.runs.session import RunInterrupted
-from tailsafe.studies.groups import Job, Outcome
+from tailsafe.studies.groups import Job, Outcome, broken
 
 LAUNCHERS = ("here", "ray")
 
@@ -24,7 +25,15 @@ def check_launcher(name: str) -> None:
 
 def launch(name: str, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
     """The outcomes of every job, in the order in which they are ready."""
-    return _on_ray(jobs) if name == "ray" else (job.run() for job in jobs)
+    return _on_ray(jobs) if name == "ray" else _in_turn(jobs)
+
+
+def _in_turn(jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
+    """One after the other in this process; none begins when its time is over."""
+    for job in jobs:
+        if time.time() >= job.until:
+            return
+        yield job.run()
 
 
 def _on_ray(jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
@@ -42,12 +51,17 @@ def _on_ray(jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
     try:
         resources = ray.cluster_resources()
         share: dict[str, Any] = {"num_gpus": 1} if resources.get("GPU") else {"num_cpus": min(2, resources["CPU"])}
-        # A stop by a signal or for time must reach the tasks: they save, and end.
+        # A worker that dies is the end of its job alone; the next call of the study tries it again.
         task = ray.remote(**share, max_retries=0)(_run)
-        waiting = [task.remote(job, dict(_passed_on())) for job in jobs]
+        waiting = {task.remote(job, dict(_passed_on())): job for job in jobs}
         while waiting:
-            ready, waiting = ray.wait(waiting)
-            yield ray.get(ready[0])
+            (ready, *_), _ = ray.wait(list(waiting))
+            job = waiting.pop(ready)
+            try:
+                found = ray.get(ready)
+            except ray.exceptions.RayError as error:
+                found = [broken(group, error) for group in job.groups]
+            yield found
     finally:
         if own:
             ray.shutdown()
