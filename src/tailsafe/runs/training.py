@@ -134,12 +134,16 @@ def _described(plan: Plan, config: TrainConfig) -> dict[str, Any]:
     }
 
 
+def seed_folders(config: TrainConfig, folder: Path) -> list[tuple[int, Path]]:
+    """The seeds of a run and where each is: in the run's folder itself, or in folders of their own."""
+    if config.seeds == 1:
+        return [(config.seed, folder)]
+    return [(seed, folder / f"seed-{seed}") for seed in range(config.seed, config.seed + config.seeds)]
+
+
 def members_of(plan: Plan, folder: Path) -> list[Member]:
     """The runs of a plan: one for each of its seeds."""
-    first, count = plan.config.seed, plan.config.seeds
-    if count == 1:
-        return [Member(plan, first, folder)]
-    return [Member(plan, seed, folder / f"seed-{seed}") for seed in range(first, first + count)]
+    return [Member(plan, seed, place) for seed, place in seed_folders(plan.config, folder)]
 
 
 def _run(plan: Plan, folder: Path, progress: Progress) -> Run:

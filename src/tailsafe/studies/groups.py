@@ -13,8 +13,8 @@ from typing import Any
 
 from tailsafe.files import replacing
 from tailsafe.runs.config import TrainConfig
-from tailsafe.runs.policy import policy_folders
 from tailsafe.runs.together import programs, train_together
+from tailsafe.runs.training import seed_folders
 
 RESULT = "result.json"
 Rows = list[dict[str, Any]]
@@ -79,12 +79,12 @@ class Job:
         seconds = time.monotonic() - begun
         outcomes = []
         for group in self.groups:
-            own = {seed: stretch.failed.get(place) for seed, place in _seeds(group)}
+            own = {seed: stretch.failed.get(place) for seed, place in seed_folders(group.config, _place(group))}
             failed = [{**group.labels, "seed": seed, "error": why} for seed, why in own.items() if why]
             try:
                 rows = [
                     {**group.labels, "seed": seed, **self.measure(place), "seconds": stretch.seconds}
-                    for seed, place in _seeds(group)
+                    for seed, place in seed_folders(group.config, _place(group))
                     if not own[seed]
                 ]
             except Exception as error:
@@ -110,15 +110,6 @@ def jobs(groups: Sequence[Group], measure: Measure, until: float = math.inf, sho
     owners = {str(group.config.out): group for group in groups}
     batches = programs([group.config for group in groups])
     return [Job(tuple(owners[str(config.out)] for config in batch), measure, until, shown) for batch in batches]
-
-
-def _seeds(group: Group) -> list[tuple[int, Path]]:
-    folders = policy_folders(_place(group))
-    if group.config.seeds == 1:
-        return [(group.config.seed, _place(group))]
-    known = {folder.name: folder for folder in folders}
-    seeds = range(group.config.seed, group.config.seed + group.config.seeds)
-    return [(seed, known.get(f"seed-{seed}", _place(group) / f"seed-{seed}")) for seed in seeds]
 
 
 def _place(group: Group) -> Path:
