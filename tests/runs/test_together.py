@@ -78,6 +78,17 @@ def test_a_stopped_group_goes_on_where_it_was(together, tmp_path):
         train_together(configs_of(tmp_path, limit=3.0), progress=False)
 
 
+def test_what_is_left_of_a_group_goes_on_as_it_was(together, tmp_path):
+    """CVaR alone would need one dual variable: begun beside others, it keeps its four."""
+    configs = configs_of(tmp_path)
+    with pytest.raises(RunInterrupted):
+        train_together(configs, progress=False, until=time.monotonic())
+    train_together(configs[:1], progress=False)
+    own = last_arrays(tmp_path / "0")
+    for name, array in last_arrays(together / "0").items():
+        assert np.allclose(own[name], array, rtol=2e-3, atol=2e-4), name
+
+
 def test_a_run_that_fails_does_not_take_the_others_down(together, tmp_path):
     configs = configs_of(tmp_path)
     configs[1] = replace(configs[1], settings={**configs[1].settings, "critic_rate": 1e38})

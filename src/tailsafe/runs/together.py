@@ -83,11 +83,22 @@ def _folder(config: TrainConfig) -> Path:
 
 
 def _of_equal_width(configs: Sequence[TrainConfig]) -> list[TrainConfig]:
-    """With spectra of the same number of levels: dual variables are a policy's inputs."""
+    """With spectra of the same number of levels: dual variables are a policy's inputs.
+
+    Runs that have begun keep the number that they have, also where those that asked for it are finished by now.
+    """
+    configs = [_as_begun(config) for config in configs]
     cells = [_cells(config) for config in configs]
     if len(set(cells)) == 1:
         return list(configs)
     return [replace(config, settings={**config.settings, "least_cells": max(cells)}) for config in configs]
+
+
+def _as_begun(config: TrainConfig) -> TrainConfig:
+    if not (_folder(config) / CONFIG).exists():
+        return config
+    least = read_config(_folder(config)).settings["least_cells"]
+    return replace(config, settings={**config.settings, "least_cells": least})
 
 
 def _cells(config: TrainConfig) -> int:
