@@ -14,7 +14,7 @@ from tailsafe.runs.plan import make_plan
 from tailsafe.runs.session import RunInterrupted
 from tailsafe.runs.training import resume
 from tests.runs.test_resume import stop_after
-from tests.runs.tiny import TINY, TWO_ROADS, Corridor, Switch, assert_same_arrays, last_arrays
+from tests.runs.tiny import TINY, TWO_ROADS, Corridor, Switch, assert_close_arrays, assert_same_arrays, last_arrays
 from tests.tabular.problems import random_problem
 
 SMALL = {**TINY, "minibatch": 32, "policy_iterations": 3}
@@ -97,8 +97,7 @@ def test_runs_side_by_side_are_those_alone(algorithm, costs):
     parts = (plan.algorithm, plan.environments, plan.settings)
     together = advanced(DeviceLoop(*parts, [3, 4]), 3)[1]
     alone = advanced(DeviceLoop(*parts, [4]), 3)[1]
-    for name, array in alone.items():
-        np.testing.assert_allclose(together[name][1], array, rtol=2e-3, atol=2e-4, err_msg=name)
+    assert_close_arrays({name: array[1] for name, array in together.items()}, alone)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

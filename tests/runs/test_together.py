@@ -8,7 +8,6 @@ import sys
 import time
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 import tailsafe as ts
@@ -16,7 +15,7 @@ from tailsafe.errors import InputError
 from tailsafe.runs.policy import load_policy
 from tailsafe.runs.session import FAILED, RunInterrupted
 from tailsafe.runs.together import programs, train_together
-from tests.runs.tiny import PER_UPDATE, ROOT, finite_config, last_arrays, rows_without_times
+from tests.runs.tiny import PER_UPDATE, ROOT, assert_close_arrays, finite_config, last_arrays, rows_without_times
 
 MEASURES = ("cvar:0.75", "pow:0.75", "wang:0.5")
 UPDATES = 4
@@ -43,10 +42,7 @@ def together(tmp_path_factory):
 def test_every_run_is_what_it_would_be_alone(together, tmp_path, i, measure):
     config = replace(configs_of(tmp_path)[i], out=tmp_path / "alone")
     ts.train(replace(config, settings={**config.settings, "least_cells": 5}), progress=False)
-    own, alone = last_arrays(together / str(i)), last_arrays(tmp_path / "alone")
-    assert own.keys() == alone.keys()
-    for name, array in alone.items():
-        assert np.allclose(own[name], array, rtol=2e-3, atol=2e-4), name
+    assert_close_arrays(last_arrays(together / str(i)), last_arrays(tmp_path / "alone"))
     assert [row["limit_cost"] for row in rows_without_times(together / str(i))] == [f"{2.0 + i}"] * 2
 
 
@@ -58,12 +54,10 @@ def test_every_folder_is_an_ordinary_run(together, tmp_path):
         assert len(policy.beta[0]) == 4
         assert policy.beta[0] == sorted(policy.beta[0])
     assert ts.evaluate(together / "0", episodes=20, exact=False).constraints[0].risk >= 0
-    before = last_arrays(together / "1")
     shutil.copytree(together / "1", tmp_path / "1")
     shutil.rmtree(tmp_path / "1" / "checkpoints" / str(UPDATES * PER_UPDATE))
     ts.resume(tmp_path / "1", progress=False)
-    for name, array in last_arrays(tmp_path / "1").items():
-        assert np.allclose(array, before[name], rtol=2e-3, atol=2e-4), name
+    assert_close_arrays(last_arrays(tmp_path / "1"), last_arrays(together / "1"))
 
 
 def test_a_stopped_group_goes_on_where_it_was(together, tmp_path):
@@ -84,9 +78,7 @@ def test_what_is_left_of_a_group_goes_on_as_it_was(together, tmp_path):
     with pytest.raises(RunInterrupted):
         train_together(configs, progress=False, until=time.monotonic())
     train_together(configs[:1], progress=False)
-    own = last_arrays(tmp_path / "0")
-    for name, array in last_arrays(together / "0").items():
-        assert np.allclose(own[name], array, rtol=2e-3, atol=2e-4), name
+    assert_close_arrays(last_arrays(tmp_path / "0"), last_arrays(together / "0"))
 
 
 def test_a_run_that_fails_does_not_take_the_others_down(together, tmp_path):
@@ -152,10 +144,7 @@ def test_runs_are_spread_over_the_devices_of_a_host(together, tmp_path):
     }
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "spread")], env=environment, check=True)
     for i in range(len(MEASURES)):
-        spread, one = last_arrays(tmp_path / "spread" / str(i)), last_arrays(together / str(i))
-        assert spread.keys() == one.keys()
-        for name, array in one.items():
-            assert np.allclose(spread[name], array, rtol=2e-3, atol=2e-4), name
+        assert_close_arrays(last_arrays(tmp_path / "spread" / str(i)), last_arrays(together / str(i)))
 
 
 def test_environments_outside_of_jax_train_in_turn(tmp_path):
