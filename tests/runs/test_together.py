@@ -81,6 +81,31 @@ def test_what_is_left_of_a_group_goes_on_as_it_was(together, tmp_path):
     assert_close_arrays(last_arrays(tmp_path / "0"), last_arrays(together / "0"))
 
 
+def test_runs_that_went_different_ways_lose_nothing(tmp_path):
+    """One was finished by itself: it is complete, and the others go on. One that only went ahead is named."""
+    base = configs_of(tmp_path)
+    configs = [replace(config, settings={**config.settings, "checkpoint_every": PER_UPDATE}) for config in base]
+    with pytest.raises(RunInterrupted):
+        train_together(configs, progress=False, until=time.monotonic())
+    ts.resume(tmp_path / "0", progress=False)
+    kept = tmp_path / "0" / "checkpoints"
+
+    def updates_kept():
+        return sorted(int(path.name) // PER_UPDATE for path in kept.iterdir() if path.name.isdigit())
+
+    assert updates_kept() == [2, 3, 4]
+    last = kept / str(UPDATES * PER_UPDATE)
+    last.rename(tmp_path / "aside")
+    with pytest.raises(InputError, match=f"no checkpoint in common.*tailsafe resume {tmp_path / '0'}"):
+        train_together(configs, progress=False)
+    assert updates_kept() == [2, 3]
+    (tmp_path / "aside").rename(last)
+    assert not train_together(configs, progress=False).failed
+    for name in ("1", "2"):
+        assert int(rows_without_times(tmp_path / name)[-1]["updates"]) == UPDATES
+    assert updates_kept() == [2, 3, 4]
+
+
 def test_a_run_that_fails_does_not_take_the_others_down(together, tmp_path):
     configs = configs_of(tmp_path)
     configs[1] = replace(configs[1], settings={**configs[1].settings, "critic_rate": 1e38})

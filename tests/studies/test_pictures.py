@@ -27,11 +27,11 @@ def test_ellipses_are_one_deviation_along_the_main_directions(drawn, tmp_path):
     axes = drawn[0].axes[0]
     (ellipse,) = axes.patches
     assert ellipse.center == pytest.approx(points.mean(0))
-    # Along any direction u the ellipse reaches sqrt(u C u): here along both axes.
+    # Its matrix is the covariance: along any direction u it reaches sqrt(u C u).
     turned = np.radians(ellipse.angle)
     half = np.array([ellipse.width, ellipse.height]) / 2
-    reach = np.sqrt((half[0] * np.cos(turned)) ** 2 + (half[1] * np.sin(turned)) ** 2)
-    assert reach == pytest.approx(points[:, 0].std(ddof=1), rel=1e-6)
+    turn = np.array([[np.cos(turned), -np.sin(turned)], [np.sin(turned), np.cos(turned)]])
+    assert turn @ np.diag(half**2) @ turn.T == pytest.approx(np.cov(points.T), rel=1e-6)
     assert [line.get_label() for line in axes.lines if not line.get_label().startswith("_")] == [
         "cvar 0.5",
         "limit 0.025",
@@ -46,7 +46,7 @@ def test_distributions_mark_their_percentiles(drawn, tmp_path):
     assert marks == pytest.approx([0.5, 0.75, 0.9, 0.95, 0.99])
 
 
-def test_bands_are_over_the_steps_that_all_seeds_have(tmp_path):
+def test_bands_go_on_with_the_seeds_that_do(tmp_path):
     for seed, values in enumerate(([1.0, 2.0, 3.0], [3.0, 6.0])):
         folder = tmp_path / "group" / f"seed-{seed}"
         folder.mkdir(parents=True)
@@ -56,9 +56,9 @@ def test_bands_are_over_the_steps_that_all_seeds_have(tmp_path):
             writer.writerows([10 * (i + 1), value, 0.1] for i, value in enumerate(values))
     runs = [read_curves(tmp_path / "group" / f"seed-{seed}") for seed in range(2)]
     steps, mean, deviation = mean_and_deviation(runs, "reward")
-    assert steps.tolist() == [10, 20]
-    assert mean.tolist() == [2.0, 4.0]
-    assert deviation.tolist() == [1.0, 2.0]
+    assert steps.tolist() == [10, 20, 30]
+    assert mean.tolist() == [2.0, 4.0, 3.0]
+    assert deviation.tolist() == [1.0, 2.0, 0.0]
     group = Group({"algorithm": "srcpo"}, ts.TrainConfig("point-goal", out=tmp_path / "group", seeds=2))
     missing = Group({"algorithm": "cppo"}, ts.TrainConfig("point-goal", out=tmp_path / "nothing"))
     assert draw_training([("point-goal", [group, missing])], "algorithm", None, tmp_path / "curves.png")

@@ -46,7 +46,8 @@ def test_a_worker_that_dies_is_the_end_of_its_job_alone(tmp_path, capfd, monkeyp
     told = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
     assert [entry["method"] for entry in told["summary"]] == ["a"]
     assert [entry["method"] for entry in told["failed"]] == ["b"]
-    assert told["left"] == 1
+    assert told["left"] == 0
+    assert not (tmp_path / "study" / "roads_b" / "result.json").exists()
 
 
 def test_without_ray_one_line_says_what_to_install(tmp_path, capsys, monkeypatch):

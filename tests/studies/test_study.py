@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tailsafe as ts
+from tailsafe.errors import InputError
 from tailsafe.runs import session
 from tailsafe.studies import groups as groups_module
 from tailsafe.studies.groups import Group, finished, jobs
@@ -75,10 +76,10 @@ def test_a_study_goes_on_where_it_was_and_lists_what_failed(three, tmp_path, cap
     assert told["left"] == 0
 
     # Everything is finished, also what failed: with the same numbers it would fail again.
-    def train_together(*arguments, **more):
+    def trained(*arguments):
         raise AssertionError("nothing is left to train")
 
-    monkeypatch.setattr(groups_module, "train_together", train_together)
+    monkeypatch.setattr(groups_module, "trained", trained)
     assert command(*words) == 1
     out, err = capsys.readouterr()
     assert err.count("was finished") == 3
@@ -90,13 +91,13 @@ def test_errors_that_are_no_numbers_leave_a_group_unfinished(tmp_path, monkeypat
     group = tiny_group("a").inside(tmp_path)
     (job,) = jobs([group], measured)
 
-    def train_together(*arguments, **more):
+    def trained(*arguments):
         raise RuntimeError("out of memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(groups_module, "train_together", train_together)
+        patch.setattr(groups_module, "trained", trained)
         (outcome,) = job.run()
-    assert (outcome.rows, outcome.finished) == ([], False)
+    assert outcome.rows == []
     assert outcome.failed[0]["error"] == "out of memory"
     assert "RuntimeError: out of memory" in (tmp_path / "roads_a" / "error.txt").read_text()
     assert finished(group) is None
@@ -107,6 +108,41 @@ def test_errors_that_are_no_numbers_leave_a_group_unfinished(tmp_path, monkeypat
     (outcome,) = jobs([group], unmeasurable)[0].run()
     assert outcome.failed[0]["error"] == "no episodes"
     assert finished(group) is None
+
+    (outcome,) = job.run()
+    assert [row["seconds"] > 0 for row in outcome.rows] == [True]
+    assert finished(group).rows == outcome.rows
+    other = replace(group, config=replace(group.config, seed=5))
+    with pytest.raises(InputError, match="holds results of other settings"):
+        finished(other)
+
+
+def test_on_host_environments_one_error_is_not_the_end_of_the_others(tmp_path):
+    """And what is ready is measured before the next begins."""
+    settings = {key: value for key, value in tiny_group("a").config.settings.items() if key != "problem"}
+    groups = [
+        Group(
+            {"problem": "corridor", "method": name},
+            ts.TrainConfig(
+                "tests.runs.tiny:Corridor",
+                constraints=[ts.Constraint("speeding", "cvar:0.75", limit, "discounted")],
+                preset="laptop",
+                settings=settings,
+            ),
+        ).inside(tmp_path)
+        for name, limit in (("a", 1.0), ("b", 2.0), ("c", 3.0))
+    ]
+    (tmp_path / "corridor_b").write_text("in the way")
+    seen = []
+
+    def measure(folder):
+        seen.append((folder.name, (tmp_path / "corridor_c" / "metrics.csv").exists()))
+        return measured(folder)
+
+    first, second, third = jobs(groups, measure)[0].run()
+    assert [len(first.rows), len(second.rows), len(third.rows)] == [1, 0, 1]
+    assert "corridor_b" in second.failed[0]["error"]
+    assert seen == [("corridor_a", False), ("corridor_c", True)]
 
 
 def test_groups_share_programs_where_their_shapes_allow(tmp_path):

@@ -50,7 +50,7 @@ def evaluate(
     from tailsafe.runs.evaluation import evaluate as play_and_judge
     from tailsafe.runs.policy import load_policy, policy_folders
 
-    folders = policy_folders(run)
+    folders = _healthy(policy_folders(run))
     if plot is not None and len(folders) > 1:
         raise InputError(f"{run} holds {len(folders)} runs, which one picture cannot show: evaluate one without --plot")
     policies = [load_policy(folder) for folder in folders]
@@ -70,16 +70,29 @@ def evaluate(
                 backend=backend,
                 progress=progress,
             )
-        result.episodes.save(folder / TABLE_NAME, [report.description.name for report in result.constraints])
-        result.save(folder / FILE_NAME)
+        result.keep(folder)
         reports.append({"run": str(folder)} | result.to_json())
         picture = _draw(result, plot, folder / "evaluation.png")
         if not json:
             _print(result)
-            console().print(f"report: {folder / FILE_NAME}")
-            console().print(picture)
+            console().print(f"report: {folder / FILE_NAME}", markup=False)
+            console().print(picture, markup=False)
     if json:
         emit_json(reports[0] if len(reports) == 1 else {"runs": reports})
+
+
+def _healthy(folders: list[Path]) -> list[Path]:
+    """Of several seeds, those that were trained to the end; the others are named."""
+    from tailsafe.runs.session import FAILED
+
+    given_up = [folder for folder in folders if (folder / FAILED).exists()]
+    if len(folders) == 1 or not given_up:
+        return folders
+    for folder in given_up:
+        console(stderr=True).print(f"{folder}: was given up in training ({FAILED}), left out", markup=False)
+    if len(given_up) == len(folders):
+        raise InputError("all of these runs were given up in training; name one of them to evaluate it all the same")
+    return [folder for folder in folders if folder not in given_up]
 
 
 def _draw(result: Evaluation, wanted: Path | None, default: Path) -> str:

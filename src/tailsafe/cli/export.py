@@ -50,7 +50,7 @@ def export(
 
 def _print(exported: Exported) -> None:
     out = console()
-    out.print(f"policy: {exported.path}")
+    out.print(f"policy: {exported.path}", markup=False)
     if exported.format == "safetensors":
         out.print("read again: the same policy, bit for bit")
         return

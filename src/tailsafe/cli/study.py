@@ -72,8 +72,8 @@ def study(
     except RunInterrupted as stopped:
         typer.echo(f"{folder}: stopped and saved; the same command goes on", err=True)
         raise typer.Exit(128 + stopped.signal) from None
-    # As elsewhere: 0 is success, 1 that the work was done and something in it failed.
-    code = FAILED if result.failed else LEFT if result.left else 0
+    # As elsewhere: 0 is success, 1 that the work was done and something in it failed. 3: there is more to do.
+    code = LEFT if result.left else FAILED if result.failed else 0
     if json:
         kept = {"summary": result.summary, "failed": result.failed, "left": result.left}
         emit_json({"study": name, "scale": scale.value, "folder": str(folder), **kept})

@@ -24,7 +24,7 @@ from tailsafe.risk import Mean, SpectralRisk
 from tailsafe.risk.bootstrap import bootstrap_interval
 from tailsafe.risk.interval import risk_interval
 from tailsafe.runs.description import ConstraintDescription, PolicyDescription, discounted_length
-from tailsafe.runs.episodes import Episodes, Progress, play
+from tailsafe.runs.episodes import TABLE_NAME, Episodes, Progress, play
 from tailsafe.runs.exact import ExactEvaluation, evaluate_on_problem
 from tailsafe.runs.policy import LoadedPolicy, load_policy
 from tailsafe.runs.stage import open_stage
@@ -149,6 +149,11 @@ class Evaluation:
             "constraints": [constraint.to_json() for constraint in self.constraints],
         }
         return report if self.exact is None else report | {"exact": self.exact.to_json()}
+
+    def keep(self, folder: Path) -> None:
+        """Write episodes.csv and, last, evaluation.json into a run's folder."""
+        self.episodes.save(folder / TABLE_NAME, [report.description.name for report in self.constraints])
+        self.save(folder / FILE_NAME)
 
     def save(self, path: Path) -> None:
         """Write the report as JSON, whole or not at all."""

@@ -21,6 +21,7 @@ from tailsafe.learning.constraints import stack_constraints
 from tailsafe.learning.environments import EnvironmentSpec, HostEnvironments, JaxEnvironments
 from tailsafe.risk import SpectralRisk, StepSpectrum, parse_spectrum
 from tailsafe.runs.config import UNITS, Constraint, TrainConfig, Unit, make_constraints
+from tailsafe.runs.description import discounted_length
 from tailsafe.runs.keys import resolved_values, scalar_names
 from tailsafe.tabular.problem import FiniteCMDP
 
@@ -69,6 +70,11 @@ class Plan:
     def total_updates(self) -> int:
         """Updates until `total_steps` are reached."""
         return math.ceil(int(self.values["total_steps"]) / self.steps_per_update)
+
+    @property
+    def total_steps(self) -> int:
+        """Those of all updates: what was asked for, rounded up."""
+        return self.total_updates * self.steps_per_update
 
     @property
     def checkpoint_updates(self) -> int:
@@ -182,11 +188,7 @@ def _portable(constraint: Constraint, settings: Mapping[str, Any]) -> Constraint
 
 def _rate_scale(gamma: float, problem: FiniteCMDP | None) -> float:
     """The discounted sum of a cost of one per step: 1 / (1 - gamma); of a finite problem's whole horizon exactly."""
-    return 1 / (1 - gamma) if problem is None else _discounted_length(gamma, problem.horizon)
-
-
-def _discounted_length(gamma: float, steps: int) -> float:
-    return float(steps) if gamma == 1 else (1 - gamma**steps) / (1 - gamma)
+    return 1 / (1 - gamma) if problem is None else discounted_length(gamma, problem.horizon)
 
 
 def _discounted(constraint: Constraint, spec: EnvironmentSpec, scale: float) -> float:
@@ -213,7 +215,7 @@ def _settings(
 ) -> LearnerSettings:
     largest = [_largest_return(c, d, scale, values) for c, d in zip(spec.largest_costs, discounted, strict=True)]
     length = problem.horizon if problem is not None else spec.episode_length
-    horizon = scale if length is None else _discounted_length(values["gamma"], length)
+    horizon = scale if length is None else discounted_length(values["gamma"], length)
     return kind(
         constraints=stack_constraints(spectra, discounted, largest, values["least_cells"]),
         horizon=jnp.asarray(horizon, float),

@@ -79,9 +79,9 @@ class Stretch:
 class Session:
     """From the last checkpoint, or the beginning, to the end. folder: what a person would resume.
 
-    Of several runs, one whose numbers are no longer finite is given up, and the others go on; of one run, that is an
-    error. Members share static configuration and environments: those of the first are used. programs: of environments
-    on the host, where sessions that come one after the other share them.
+    A run whose numbers are no longer finite is given up, and the others go on. Members share static configuration and
+    environments: those of the first are used. programs: of environments on the host, where sessions that come one after
+    the other share them.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Session:
         # A run that failed beside others stays given up, unless it is tried again by itself.
         given_up = [(member.folder, member.failure()) for member in members] if self._several else []
         self._failed = {place: why for place, why in given_up if why is not None}
-        self._members = [member for member in members if member.folder not in self._failed]
+        self._members = _to_train([member for member in members if member.folder not in self._failed])
         self._folder = folder
         self._progress = progress
         self._stop = stop
@@ -110,9 +110,10 @@ class Session:
         plan, total = self._members[0].plan, self._members[0].plan.total_updates
         loop = self._loop = self._make_loop()
         self._flags = jax.jit(jax.vmap(finite_flags) if loop.several else finite_flags)
-        seeds = [member.seed for member in self._members]
-        name = f"{plan.text} seed {seeds[0]}" + (f"-{seeds[-1]}" if len(seeds) > 1 else "")
-        steps, asked = total * plan.steps_per_update, int(plan.values["total_steps"])
+        name = f"{plan.text} seed {self._members[0].seed}"
+        if len(self._members) > 1:
+            name = f"{plan.text}, {len(self._members)} runs, the first"
+        steps, asked = plan.total_steps, int(plan.values["total_steps"])
         self._progress.start(name, steps)
         if steps != asked:
             self._progress.say(f"{asked:,} steps rounded up to whole updates of {plan.steps_per_update:,}")
@@ -190,6 +191,14 @@ class Session:
         """The state of the last good checkpoint, its updates and seconds; the beginning if there is none."""
         found = latest_common(self._checkpoints)
         if found is None:
+            counts = [len(checkpoints.steps()) for checkpoints in self._checkpoints]
+            # One each: the first ones were being written. More: the runs have gone different ways since.
+            if len(counts) > 1 and max(counts) > 1 and not _have_common(self._members):
+                ahead = self._members[counts.index(max(counts))].folder
+                raise InputError(
+                    f"{self._folder}: its runs have no checkpoint in common and cannot go on together; finish them one "
+                    f"by one, as with: tailsafe resume {ahead}"
+                )
             for checkpoints in self._checkpoints:
                 checkpoints.drop_after(-1)
             return state, 0, 0.0
@@ -247,7 +256,7 @@ class Session:
                 self._give_up(i, f"the parameters of {bad[0]}", updates)
 
     def _give_up(self, i: int, name: str, updates: int) -> None:
-        """Mark a run as failed beside the others; alone it is an error."""
+        """Mark a run as failed; others beside it go on."""
         member = self._members[i]
         last = self._checkpoints[i].steps()
         kept = f"the checkpoint at {last[-1]:,} steps is good" if last else "there is no checkpoint yet"
@@ -255,9 +264,26 @@ class Session:
             f"{name} is not finite at {self._steps(updates):,} steps (seed {member.seed}); {kept}. Try a lower "
             "critic_rate or max_kl, a clip_observation of 10, or check the rewards and costs with: tailsafe check-env"
         )
-        if not self._several:
-            raise NonFiniteError(message)
         self._failed[member.folder] = message
         with replacing(member.folder / FAILED) as partial:
             partial.write_text(json.dumps({"error": message}) + "\n", encoding="utf-8")
         self._progress.say(f"{member.folder}: given up: {message}")
+
+
+def _to_train(members: list[Member]) -> list[Member]:
+    """Those that can go on together: where they have no checkpoint in common, without those that are complete, as runs
+    are that somebody finished by themselves.
+    """
+    if _have_common(members):
+        return members
+    left = [member for member in members if member.plan.total_steps not in _steps_of(member)]
+    return left or members
+
+
+def _have_common(members: Sequence[Member]) -> bool:
+    steps = [set(_steps_of(member)) for member in members]
+    return bool(steps and set.intersection(*steps))
+
+
+def _steps_of(member: Member) -> list[int]:
+    return Checkpoints(member.folder / CHECKPOINTS).steps()

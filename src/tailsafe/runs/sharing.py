@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,6 @@ from tailsafe.runs.plan import Plan
 
 def share_policy(folder: Path, plan: Plan, learner: Any, steps: int) -> None:
     """Write what `load_policy` reads into `folder`: network, normaliser, the sampler's mode, and what they are for."""
-    # Imported late: it is of no use while training, and a build without it still trains.
-    if find_spec("tailsafe.runs.policy") is None:
-        return
     describe = import_module("tailsafe.runs.description")
     spec, values = plan.spec, plan.values
     bounds = getattr(plan.environments, "action_bounds", None) or (None, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,48 +34,57 @@ def train_together(configs: Sequence[TrainConfig], *, progress: bool = True, unt
     Every folder is an ordinary run's. Where environments are outside of JAX, runs are trained one after the other.
     until: a moment of `time.monotonic` from which on to stop and save, like a signal: `RunInterrupted`.
     """
+    steps, seconds, failed = 0, 0.0, dict[Path, str]()
+    with Signals(until) as signals:
+        for _, found in trained(configs, make_progress(progress), signals):
+            if isinstance(found, Exception):
+                raise found
+            steps, seconds = max(steps, found.steps), seconds + found.seconds
+            failed |= found.failed
+    return Stretch(steps, seconds, failed)
+
+
+def trained(
+    configs: Sequence[TrainConfig], shown: Progress, stop: Stop
+) -> Iterator[tuple[list[TrainConfig], Stretch | Exception]]:
+    """The same as it goes: which runs have been trained, and how far or why not. All at once in one program, one after
+    the other where environments are outside of JAX; there the error of one is not the end of the others.
+    """
     if len(programs(configs)) != 1:
         raise InputError("these runs do not fit into one program: they may differ in seeds, constraints and rates only")
     if any(config.out is None for config in configs):
         raise InputError("runs that are trained together need a folder each: out=...")
     prepare_jax(mjx=configs[0].backend == "mjx")
-    configs = _of_equal_width(configs)
-    shown = make_progress(progress)
-    with Signals(until) as signals:
-        first = _begun(configs[0])
-        if not first.on_device:
-            return _in_turn([first], configs, shown, signals)
-        plans = [first, *map(_begun, configs[1:])]
-        members = [member for plan in plans for member in members_of(plan, _folder(plan.config))]
-        return run_members(members, _folder(configs[0]).parent, shown, signals)
+    own = _of_equal_width(configs)
+    plan = make_plan(own[0])
+    if plan.on_device:
+        plans = [plan, *map(make_plan, own[1:])]
+        members = [member for plan in plans for member in members_of(plan, _begun(plan))]
+        yield list(configs), run_members(members, _folder(own[0]).parent, shown, stop)
+        return
+    host = HostPrograms(plan.algorithm)
+    for i, (config, equal) in enumerate(zip(configs, own, strict=True)):
+        try:
+            # Each has environments of its own, made when it is its turn.
+            plan = make_plan(equal) if i else plan
+            yield [config], run_members(members_of(plan, _begun(plan)), _folder(equal), shown, stop, host)
+        except Exception as error:
+            yield [config], error
 
 
-def _in_turn(plans: list[Plan], configs: Sequence[TrainConfig], shown: Progress, stop: Stop) -> Stretch:
-    """One after the other. Plans are made when it is their turn: each has environments of its own."""
-    steps, seconds, failed = 0, 0.0, dict[Path, str]()
-    programs = HostPrograms(plans[0].algorithm)
-    for config in configs:
-        plan = plans.pop() if plans else _begun(config)
-        folder = _folder(config)
-        stretch = run_members(members_of(plan, folder), folder, shown, stop, programs)
-        steps, seconds = max(steps, stretch.steps), seconds + stretch.seconds
-        failed |= stretch.failed
-    return Stretch(steps, seconds, failed)
-
-
-def _begun(config: TrainConfig) -> Plan:
-    """The plan, with its configuration in its folder; what is there already must be the same run."""
-    plan, folder = make_plan(config), _folder(config)
+def _begun(plan: Plan) -> Path:
+    """The run's folder, with its configuration; what is there already must be the same run."""
+    folder = _folder(plan.config)
     if (folder / CONFIG).exists():
         if read_config(folder).to_json() != plan.config.to_json():
             raise InputError(f"{folder}: holds a run with other settings; choose another folder")
-        return plan
+        return folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror or error}") from None
     write_configs(plan, folder)
-    return plan
+    return folder
 
 
 def _folder(config: TrainConfig) -> Path:
@@ -97,7 +106,7 @@ def _of_equal_width(configs: Sequence[TrainConfig]) -> list[TrainConfig]:
 def _as_begun(config: TrainConfig) -> TrainConfig:
     if not (_folder(config) / CONFIG).exists():
         return config
-    least = read_config(_folder(config)).settings["least_cells"]
+    least = read_config(_folder(config)).settings.get("least_cells", RUN_DEFAULTS["least_cells"])
     return replace(config, settings={**config.settings, "least_cells": least})
 
 
@@ -113,5 +122,7 @@ def _shape(config: TrainConfig) -> str:
     data = config.to_json()
     arrays = scalar_names(REGISTRY[config.algorithm].settings)
     static = {key: value for key, value in data["settings"].items() if key not in arrays}
-    parts = (data["task"], data["algorithm"], data["preset"], data["backend"], len(config.constraints), static)
+    # Environments without a name are themselves alone.
+    task = data["task"] if isinstance(config.task, str) else id(config.task)
+    parts = (task, data["algorithm"], data["preset"], data["backend"], len(config.constraints), static)
     return json.dumps(parts, sort_keys=True)

@@ -110,12 +110,12 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_configs(plan: Plan, folder: Path) -> None:
-    """config.json of the run, and of each of its seeds."""
-    _write_json(folder / CONFIG, _described(plan, plan.config))
+    """config.json of each seed and, last, of the run: where that is, all are."""
     if plan.config.seeds > 1:
         for member in members_of(plan, folder):
             member.folder.mkdir(exist_ok=True)
             _write_json(member.folder / CONFIG, _described(plan, plan.config.for_seed(member.seed)))
+    _write_json(folder / CONFIG, _described(plan, plan.config))
 
 
 def _described(plan: Plan, config: TrainConfig) -> dict[str, Any]:
@@ -177,15 +177,9 @@ def run_members(
 def _one_by_one(
     members: Sequence[Member], folder: Path, progress: Progress, stop: Stop, programs: HostPrograms
 ) -> Stretch:
-    steps, seconds, failed = 0, 0.0, {}
-    for member in members:
-        try:
-            stretch = Session([member], folder, progress, stop, programs).run()
-        except NonFiniteError as error:
-            failed[member.folder] = str(error)
-            continue
-        steps, seconds = stretch.steps, seconds + stretch.seconds
-    return Stretch(steps, seconds, failed)
+    ran = [Session([member], folder, progress, stop, programs).run() for member in members]
+    failed = {place: why for stretch in ran for place, why in stretch.failed.items()}
+    return Stretch(max(stretch.steps for stretch in ran), sum(stretch.seconds for stretch in ran), failed)
 
 
 class Signals:

@@ -12,13 +12,11 @@ from tailsafe.runs.config import TrainConfig
 from tailsafe.runs.keys import ALGORITHMS, key_types
 from tailsafe.studies.groups import Group, Rows
 from tailsafe.studies.played import numbers, play, training_speed
-from tailsafe.studies.risk_measures import TINY
+from tailsafe.studies.risk_measures import MARGIN, TINY
 from tailsafe.studies.study import Study, markdown, over_seeds, with_reach
 
 NAVIGATION = ("point-goal", "car-goal", "point-button", "car-button")
 LEGGED = ("quadruped", "biped")
-# The same share of every limit is kept free by all: presets differ in it, a comparison must not.
-MARGIN = 0.15
 
 
 @dataclass(frozen=True)

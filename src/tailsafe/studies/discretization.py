@@ -16,8 +16,8 @@ MORE_CELLS = {"smoke": (2, 5), "laptop": (2, 3, 5, 8, 12), "paper": (2, 3, 5, 8,
 
 
 def summary(rows: Rows, scale: str) -> Rows:
-    """Per measure of the paper's table: our steps, the printed ones scaled to mass 1, both L1 errors, and the error
-    for other numbers of steps. Nothing is trained.
+    """Per measure of the paper's table: our steps, the printed ones, both L1 errors, and the error for other numbers of
+    steps. The printed steps' error is theirs when scaled to mass 1, of which rounding took a little.
     """
     return [_entry(measure, MORE_CELLS[scale]) for measure in PRINTED]
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import hashlib
 import json
 import math
+import signal
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tailsafe.errors import InputError
 from tailsafe.files import replacing
 from tailsafe.runs.config import TrainConfig
-from tailsafe.runs.together import programs, train_together
-from tailsafe.runs.training import seed_folders
+from tailsafe.runs.progress import make_progress
+from tailsafe.runs.session import METRICS, RunInterrupted, Stretch
+from tailsafe.runs.together import programs, trained
+from tailsafe.runs.training import Signals, seed_folders
 
 RESULT = "result.json"
 Rows = list[dict[str, Any]]
@@ -46,14 +53,13 @@ class Group:
 @dataclass(frozen=True)
 class Outcome:
     """Of a group. rows: one per seed that was trained and measured. failed: what went wrong with the others. note:
-    what a person is told. A group that is not `finished` has more to do when the study is called again.
+    what a person is told. Where training or measuring itself broke there are no rows, and the next call tries again.
     """
 
     labels: dict[str, str]
     rows: Rows
     failed: Rows
     note: str
-    finished: bool = True
 
 
 @dataclass(frozen=True)
@@ -68,41 +74,59 @@ class Job:
     until: float = math.inf
     shown: bool = False
 
-    def run(self) -> list[Outcome]:
-        """Train and measure. Whatever goes wrong with these runs is part of the outcome; stopping is not."""
-        begun = time.monotonic()
-        until = begun + self.until - time.time()
-        try:
-            stretch = train_together([group.config for group in self.groups], progress=self.shown, until=until)
-        except Exception as error:
-            return [broken(group, error) for group in self.groups]
-        seconds = time.monotonic() - begun
-        outcomes = []
-        for group in self.groups:
-            own = {seed: stretch.failed.get(place) for seed, place in seed_folders(group.config, _place(group))}
-            failed = [{**group.labels, "seed": seed, "error": why} for seed, why in own.items() if why]
+    def run(self) -> Iterator[Outcome]:
+        """Train and measure, group by group as they are ready.
+
+        Whatever goes wrong with these runs is part of their outcome. A signal or the end of the time stops training
+        and, between two runs, measuring: `RunInterrupted`.
+        """
+        owners = {str(group.config.out): group for group in self.groups}
+        with Signals(time.monotonic() + self.until - time.time()) as stop:
             try:
-                rows = [
-                    {**group.labels, "seed": seed, **self.measure(place), "seconds": stretch.seconds}
-                    for seed, place in seed_folders(group.config, _place(group))
-                    if not own[seed]
-                ]
+                for configs, found in trained([group.config for group in self.groups], make_progress(self.shown), stop):
+                    for config in configs:
+                        group = owners[str(config.out)]
+                        if isinstance(found, Exception):
+                            yield broken(group, found)
+                        else:
+                            yield self._measured(group, found, stop)
             except Exception as error:
-                outcomes.append(broken(group, error))
-                continue
-            _write(_place(group), {"rows": rows, "failed": failed})
-            lost = f", {len(failed)} of {len(own)} runs failed" if failed else ""
-            outcomes.append(Outcome(group.labels, rows, failed, f"{seconds:.0f} s{lost}"))
-        return outcomes
+                # Of all of them at once: those that are finished by now have said so.
+                for group in self.groups:
+                    if finished(group) is None:
+                        yield broken(group, error)
+
+    def _measured(self, group: Group, stretch: Stretch, stop: Signals) -> Outcome:
+        begun = time.monotonic()
+        rows, failed = [], []
+        try:
+            for seed, place in seed_folders(group.config, _place(group)):
+                if stop.wanted():
+                    raise RunInterrupted(_place(group), stretch.steps, stop.caught or signal.SIGINT)
+                labels = {**group.labels, "seed": seed}
+                why = stretch.failed.get(place)
+                if why is None:
+                    rows.append({**labels, **self.measure(place), "seconds": _seconds(place)})
+                else:
+                    failed.append({**labels, "error": why})
+        except Exception as error:
+            return broken(group, error)
+        _write(_place(group), {"config": _digest(group.config), "rows": rows, "failed": failed})
+        lost = f", {len(failed)} of {group.config.seeds} runs failed" if failed else ""
+        note = f"trained in {stretch.seconds:.0f} s, measured in {time.monotonic() - begun:.0f} s{lost}"
+        return Outcome(group.labels, rows, failed, note)
 
 
 def finished(group: Group) -> Outcome | None:
-    """What an earlier call found, if it came to the end of the group."""
+    """What an earlier call found, if it came to the end of the group; refused if that was of other runs."""
     try:
         content = json.loads((_place(group) / RESULT).read_text(encoding="utf-8"))
-        return Outcome(group.labels, content["rows"], content.get("failed", []), "was finished")
+        rows, failed, held = content["rows"], content["failed"], content["config"]
     except (OSError, ValueError, KeyError):
         return None
+    if held != _digest(group.config):
+        raise InputError(f"{_place(group)}: holds results of other settings; choose another folder with --out")
+    return Outcome(group.labels, rows, failed, "was finished")
 
 
 def jobs(groups: Sequence[Group], measure: Measure, until: float = math.inf, shown: bool = False) -> list[Job]:
@@ -110,6 +134,17 @@ def jobs(groups: Sequence[Group], measure: Measure, until: float = math.inf, sho
     owners = {str(group.config.out): group for group in groups}
     batches = programs([group.config for group in groups])
     return [Job(tuple(owners[str(config.out)] for config in batch), measure, until, shown) for batch in batches]
+
+
+def _digest(config: TrainConfig) -> str:
+    """Of all that a run is, but for its folder."""
+    return hashlib.sha256(json.dumps(config.to_json(), sort_keys=True).encode()).hexdigest()
+
+
+def _seconds(place: Path) -> float:
+    """Of training, by the run's own log: of the whole program where it shared one."""
+    with (place / METRICS).open(newline="", encoding="utf-8") as handle:
+        return float(list(csv.DictReader(handle))[-1]["seconds"])
 
 
 def _place(group: Group) -> Path:
@@ -120,10 +155,12 @@ def broken(group: Group, error: Exception) -> Outcome:
     """Something else than numbers went wrong: the group has no result and goes on next time from what it has."""
     text = " ".join(str(error).split())[:300] or type(error).__name__
     place = _place(group)
-    place.mkdir(parents=True, exist_ok=True)
-    with replacing(place / "error.txt") as partial:
-        partial.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
-    return Outcome(group.labels, [], [{**group.labels, "error": text}], f"failed: {text}", finished=False)
+    # Where the folder itself is what is wrong, the text has to do.
+    with contextlib.suppress(OSError, InputError):
+        place.mkdir(parents=True, exist_ok=True)
+        with replacing(place / "error.txt") as partial:
+            partial.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    return Outcome(group.labels, [], [{**group.labels, "error": text}], f"failed: {text}")
 
 
 def _write(place: Path, content: dict[str, Any]) -> None:

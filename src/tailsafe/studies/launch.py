@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import time
@@ -10,7 +11,7 @@ from typing import Any
 
 from tailsafe.errors import InputError
 from tailsafe.runs.session import RunInterrupted
-from tailsafe.studies.groups import Job, Outcome, broken
+from tailsafe.studies.groups import Job, Outcome, broken, finished
 
 LAUNCHERS = ("here", "ray")
 
@@ -23,21 +24,20 @@ def check_launcher(name: str) -> None:
         raise InputError("the launcher ray needs Ray: pip install 'tailsafe[ray]'")
 
 
-def launch(name: str, jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
-    """The outcomes of every job, in the order in which they are ready."""
+def launch(name: str, jobs: Sequence[Job]) -> Iterator[Outcome]:
+    """The outcomes of all jobs, in the order in which they are ready."""
     return _on_ray(jobs) if name == "ray" else _in_turn(jobs)
 
 
-def _in_turn(jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
+def _in_turn(jobs: Sequence[Job]) -> Iterator[Outcome]:
     """One after the other in this process; none begins when its time is over."""
     for job in jobs:
-        if time.time() >= job.until:
-            return
-        yield job.run()
+        if time.time() < job.until:
+            yield from job.run()
 
 
-def _on_ray(jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
-    """One task per job: on one GPU each where the cluster has some, else on two cores.
+def _on_ray(jobs: Sequence[Job]) -> Iterator[Outcome]:
+    """One task per job: on one GPU each where the cluster has some, else on one core.
 
     Connects to the cluster that RAY_ADDRESS or `ray start` names, or starts one on this machine. Runs write into the
     study's folder, which must be the same place on all machines; what the tasks return is small.
@@ -49,33 +49,26 @@ def _on_ray(jobs: Sequence[Job]) -> Iterator[list[Outcome]]:
         # The workers are of the same installation; nothing is to be packed up and sent.
         ray.init(ignore_reinit_error=True, log_to_driver=False, include_dashboard=False)
     try:
-        resources = ray.cluster_resources()
-        share: dict[str, Any] = {"num_gpus": 1} if resources.get("GPU") else {"num_cpus": min(2, resources["CPU"])}
+        share: dict[str, Any] = {"num_gpus": 1} if ray.cluster_resources().get("GPU") else {"num_cpus": 1}
+        passed_on = {name: os.environ[name] for name in ("TAILSAFE_CACHE", "JAX_PLATFORMS") if name in os.environ}
         # A worker that dies is the end of its job alone; the next call of the study tries it again.
-        task = ray.remote(**share, max_retries=0)(_run)
-        waiting = {task.remote(job, dict(_passed_on())): job for job in jobs}
+        task = ray.remote(**share, max_retries=0, runtime_env={"env_vars": passed_on})(_run)
+        waiting = {task.remote(job): job for job in jobs}
         while waiting:
             (ready, *_), _ = ray.wait(list(waiting))
             job = waiting.pop(ready)
             try:
-                found = ray.get(ready)
+                yield from ray.get(ready)
             except ray.exceptions.RayError as error:
-                found = [broken(group, error) for group in job.groups]
-            yield found
+                yield from (broken(group, error) for group in job.groups if finished(group) is None)
     finally:
         if own:
             ray.shutdown()
 
 
-def _passed_on() -> Iterator[tuple[str, str]]:
-    """What a worker needs to know of this process's environment."""
-    return ((name, os.environ[name]) for name in ("TAILSAFE_CACHE", "JAX_PLATFORMS") if name in os.environ)
-
-
-def _run(job: Job, environment: dict[str, str]) -> list[Outcome]:
-    os.environ.update(environment)
-    try:
-        return job.run()
-    except RunInterrupted:
-        # Its time is over and it was saved: nothing to tell.
-        return []
+def _run(job: Job) -> list[Outcome]:
+    """What a task returns: all outcomes, or those until its time was over."""
+    found: list[Outcome] = []
+    with contextlib.suppress(RunInterrupted):
+        found.extend(_in_turn([job]))
+    return found

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from tailsafe.runs.evaluation import FILE_NAME, Evaluation, evaluate
+from tailsafe.runs.evaluation import Evaluation, evaluate
 
 SEED = 0
 
 
 def play(folder: Path, episodes: int) -> Evaluation:
-    """Evaluate on engine mujoco; evaluation.json goes into the run's folder."""
+    """Evaluate on engine mujoco; evaluation.json and episodes.csv go into the run's folder, as by the command."""
     found = evaluate(folder, episodes, SEED, interval="bootstrap", backend="mujoco")
-    found.save(folder / FILE_NAME)
+    found.keep(folder)
     return found
 
 

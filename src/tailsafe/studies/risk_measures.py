@@ -21,6 +21,8 @@ LEVELS: dict[str, tuple[str, ...]] = {
     "pow": ("0.5", "0.75", "0.9"),
     "wang": ("0.5", "1.0", "1.5"),
 }
+# The share of the limit that is kept free, here and in the benchmark: presets differ in it, comparisons must not.
+MARGIN = 0.15
 # Levels with cost rates of a similar size, for the picture that compares the measures.
 COMPARED = {"cvar": "0.75", "pow": "0.75", "wang": "1.0"}
 
@@ -74,7 +76,7 @@ def _group(scale: Scale, measure: str, level: str) -> Group:
         seeds=scale.seeds,
         preset=scale.preset,
         backend=scale.backend,
-        settings=scale.settings,
+        settings={"margin": MARGIN, **scale.settings},
     )
     return Group({"measure": measure, "level": level}, config)
 

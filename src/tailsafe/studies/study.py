@@ -14,7 +14,6 @@ import numpy as np
 import scipy.stats
 
 from tailsafe.files import replacing
-from tailsafe.runs.session import RunInterrupted
 from tailsafe.studies.groups import Group, Measure, Rows, finished, jobs, name_of
 from tailsafe.studies.launch import launch
 
@@ -42,7 +41,8 @@ class Study:
 
 @dataclass(frozen=True)
 class Result:
-    """summary, rows: as written. failed: what went wrong. pictures: names of files. left: groups not finished."""
+    """summary, rows: as written. failed: what went wrong. pictures: names of files. left: groups that
+    were not reached."""
 
     summary: Rows
     rows: Rows
@@ -65,7 +65,8 @@ def run_study(
     """Train what is missing in `folder`, then write results.json, table.md and pictures of all that is finished.
 
     minutes: how long this call may take. A signal, or the end of that time, saves the running groups; they count as
-    `left`. A signal is raised again when everything is written.
+    `left`. A signal is raised again when everything is written. (Tasks of a cluster end without saving on a signal, and
+    go on from their last checkpoint.)
     """
     groups = [group.inside(folder) for group in study.groups(scale)]
     outcomes = {group.name: done for group in groups if (done := finished(group)) is not None}
@@ -73,14 +74,13 @@ def run_study(
         if group.name in outcomes:
             say(f"{_of(outcomes, groups)} {_words(group.labels)}: was finished")
     missing = [group for group in groups if group.name not in outcomes]
-    stopped = None
+    stopped: KeyboardInterrupt | None = None
     end = time.time() + 60 * minutes
     try:
-        for found in launch(launcher, jobs(missing, study.measure(scale), end, shown)):
-            for outcome in found:
-                outcomes[name_of(outcome.labels)] = outcome
-                say(f"{_of(outcomes, groups)} {_words(outcome.labels)}: {outcome.note}")
-    except RunInterrupted as interrupted:
+        for outcome in launch(launcher, jobs(missing, study.measure(scale), end, shown)):
+            outcomes[name_of(outcome.labels)] = outcome
+            say(f"{_of(outcomes, groups)} {_words(outcome.labels)}: {outcome.note}")
+    except KeyboardInterrupt as interrupted:
         stopped = interrupted
     known = [outcomes[group.name] for group in groups if group.name in outcomes]
     rows = [row for outcome in known for row in outcome.rows]
@@ -92,7 +92,7 @@ def run_study(
         failed=failed,
         pictures=study.draw(rows, summary, groups, folder),
         table=study.table(summary),
-        left=len(groups) - sum(outcome.finished for outcome in known),
+        left=len(groups) - len(known),
     )
     _write(study.name, scale, result, folder)
     if stopped is not None and time.time() < end:

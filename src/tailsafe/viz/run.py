@@ -100,9 +100,14 @@ def _words(verdict: str) -> str:
     return "cannot tell whether the limit is met" if verdict == "cannot tell" else f"limit {verdict}"
 
 
-def bins(samples: NDArray[np.float64]) -> int:
-    """How many bars a histogram of so many samples has."""
-    return int(np.clip(2 * math.sqrt(samples.size), 10, 60))
+def bins(samples: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Edges of a histogram's bars. Samples that differ by rounding alone are one bar."""
+    low, high = float(samples.min()), float(samples.max())
+    size = max(abs(low), abs(high))
+    if high - low <= 1e-9 * size or high == low:
+        half = 0.05 * size or 0.5
+        return np.array([low - half, high + half])
+    return np.linspace(low, high, 1 + int(np.clip(2 * math.sqrt(samples.size), 10, 60)))
 
 
 # --- learning curves --------------------------------------------------------------------------------------------------

@@ -73,10 +73,14 @@ def draw_times(entries: Sequence[dict[str, Any]], steps: int, path: Path) -> Non
 
 
 def mean_and_deviation(runs: Sequence[Curves], column: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """(steps, mean, standard deviation) over runs, at the steps that all of them have."""
-    common = sorted(set.intersection(*(set(run.columns["steps"]) for run in runs)))
-    values = np.array([run.columns[column][np.isin(run.columns["steps"], common)] for run in runs])
-    return np.array(common), values.mean(0), values.std(0)
+    """(steps, mean, standard deviation) at every logged step, over the runs that have a number there."""
+    steps = np.unique(np.concatenate([run.columns["steps"] for run in runs]))
+    values = np.full((len(runs), steps.size), np.nan)
+    for row, run in zip(values, runs, strict=True):
+        row[np.searchsorted(steps, run.columns["steps"])] = run.columns[column]
+    known = ~np.isnan(values).all(0)
+    values = values[:, known]
+    return steps[known], np.nanmean(values, axis=0), np.nanstd(values, axis=0)
 
 
 def _draw_band(axes: Any, runs: Sequence[Curves], column: str, label: str, look: dict[str, Any]) -> None:

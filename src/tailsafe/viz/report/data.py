@@ -143,7 +143,16 @@ class Run:
 
 def is_run(folder: Path) -> bool:
     """Whether a run has begun to log there, itself or one of its seeds."""
-    return any((place / METRICS_NAME).is_file() for place in (folder, *folder.glob("seed-*")))
+    return any(_logged(place) for place in (folder, *folder.glob("seed-*")))
+
+
+def _logged(folder: Path) -> bool:
+    """Whether there is a log with more than its header, which is all that a run has that was killed early."""
+    try:
+        with (folder / METRICS_NAME).open(encoding="utf-8", errors="replace") as handle:
+            return not (handle.readline().startswith("steps,") and not handle.readline())
+    except OSError:
+        return False
 
 
 def read_run(folder: Path) -> Run:
@@ -154,7 +163,7 @@ def read_run(folder: Path) -> Run:
         raise InputError(
             f"{folder}: is neither a run ({METRICS_NAME}, or seed-N folders with one) nor a study (study.txt)"
         )
-    places = run_folders([folder])
+    places = [place for place in run_folders([folder]) if _logged(place)]
     seeds = tuple(_read_seed(place) for place in places)
     path = folder / CONFIG
     config = read_object(path) if path.is_file() else None
