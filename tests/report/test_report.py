@@ -430,3 +430,14 @@ def test_contrast(name, colours):
         assert contrast(verdict, f"{verdict}-back") >= 4.5, verdict
     for shape in (*(f"--c{i}" for i in range(8)), "--counts"):
         assert contrast(shape, "--card") >= 3, shape
+
+
+def test_runs_that_were_killed_early_do_not_spoil_the_page(page, tmp_path):
+    study = make_study(tmp_path / "study")
+    for place in ("toll_cppo/seed-0", "toll_cppo/seed-1", "crossing_cppo/seed-1"):
+        log = study / place / "metrics.csv"
+        log.write_text(log.read_text().splitlines()[0] + "\n")
+    found = page(study)
+    assert "Without a log: toll_cppo" in found.text
+    (block,) = found.data["blocks"]
+    assert [run["name"] for run in block["runs"]] == ["crossing_cppo", "crossing_srcpo", "toll_srcpo"]
