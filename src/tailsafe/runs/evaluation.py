@@ -256,14 +256,20 @@ def summarize(
     )
 
 
+def student_interval(samples: NDArray[np.float64], confidence: float) -> Interval:
+    """Bounds on the mean of n >= 2 samples: mean -+ t std / sqrt(n)."""
+    mean, reach = float(samples.mean()), float(scipy.special.stdtrit(samples.size - 1, (1 + confidence) / 2))
+    half = reach * float(samples.std(ddof=1)) / math.sqrt(samples.size)
+    return Interval(mean - half, mean + half)
+
+
 def mean_report(samples: NDArray[np.float64], confidence: float, seed: int) -> MeanReport:
     """Mean of samples (n,), n >= 2, with Student's and bootstrap bounds."""
-    mean = float(samples.mean())
-    reach = float(scipy.special.stdtrit(samples.size - 1, (1 + confidence) / 2))
-    half = reach * float(samples.std(ddof=1)) / math.sqrt(samples.size)
     resampled = bootstrap_interval(Mean(), samples, confidence, seed=seed)
     return MeanReport(
-        mean, Interval(mean - half, mean + half), Interval(float(resampled.lower), float(resampled.upper))
+        float(samples.mean()),
+        student_interval(samples, confidence),
+        Interval(float(resampled.lower), float(resampled.upper)),
     )
 
 

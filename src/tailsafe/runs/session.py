@@ -134,7 +134,7 @@ class Session:
                 finished = updates == total
                 if updates % log_every == 0 or finished:
                     now = time.monotonic()
-                    # The first stretch compiles: its speed would say nothing.
+                    # Of this stretch; the first one of a session compiles.
                     speed = self._steps(updates - marked_at) / max(now - marked, 1e-9)
                     state = self._log(state, updates, seconds, speed, boards)
                     marked, marked_at = now, updates

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.stats
 
 from tailsafe.files import replacing
+from tailsafe.runs.evaluation import student_interval
 from tailsafe.studies.groups import Group, Measure, Rows, finished, jobs, name_of
 from tailsafe.studies.launch import launch
 
@@ -140,12 +140,11 @@ def over_seeds(rows: Rows, labels: Sequence[str], numbers: Sequence[str]) -> Row
 
 def interval(values: Sequence[float]) -> dict[str, float]:
     """Mean, and Student's bounds at `CONFIDENCE`; a single value is its own bounds."""
-    mean, count = float(np.mean(values)), len(values)
-    reach = 0.0
-    if count > 1:
-        level = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
-        reach = level * float(np.std(values, ddof=1)) / count**0.5
-    return {"mean": mean, "low": mean - reach, "high": mean + reach}
+    mean = float(np.mean(values))
+    if len(values) == 1:
+        return {"mean": mean, "low": mean, "high": mean}
+    found = student_interval(np.asarray(values, float), CONFIDENCE)
+    return {"mean": mean, "low": found.low, "high": found.high}
 
 
 def with_reach(value: Mapping[str, float], digits: str = ".3g", factor: float = 1.0) -> str:

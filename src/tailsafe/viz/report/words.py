@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.special
 
-from tailsafe.runs.evaluation import Interval, Verdict
+from tailsafe.runs.evaluation import Interval, Verdict, student_interval
 from tailsafe.viz.report.charts import number, whole
 from tailsafe.viz.report.data import Judged, Run
 
@@ -172,7 +171,4 @@ def _logged(run: Run, column: str) -> float:
 
 def _over_seeds(values: Sequence[float]) -> tuple[float, Interval]:
     """Mean of n >= 2 seeds, with Student's bounds."""
-    mean, count = float(np.mean(values)), len(values)
-    reach = float(scipy.special.stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * float(np.std(values, ddof=1))
-    half = reach / math.sqrt(count)
-    return mean, Interval(mean - half, mean + half)
+    return float(np.mean(values)), student_interval(np.asarray(values), CONFIDENCE)
