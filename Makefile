@@ -39,7 +39,8 @@ docs: $(READY)  ## build the documentation site into site/, warnings are errors;
 test: $(READY) lint  ## the whole suite, style and types included
 	$(BIN)/python -m pytest -m "not slow"
 
-test-slow: $(READY)  ## the tests that take minutes
+test-slow: $(READY)  ## the tests that take minutes, and those on a Ray cluster of this machine
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,ray]'
 	$(BIN)/python -m pytest -m slow
 
 test-lowest: pyproject.toml  ## the suite on the lowest versions that pyproject.toml allows
