@@ -441,3 +441,15 @@ def test_runs_that_were_killed_early_do_not_spoil_the_page(page, tmp_path):
     assert "Without a log: toll_cppo" in found.text
     (block,) = found.data["blocks"]
     assert [run["name"] for run in block["runs"]] == ["crossing_cppo", "crossing_srcpo", "toll_srcpo"]
+
+
+def test_a_verdict_on_a_policy_that_has_changed_since_is_not_shown(page, tmp_path):
+    folder = make_run(tmp_path / "run")
+    evaluation = folder / "evaluation.json"
+    evaluation.write_text(json.dumps({**json.loads(evaluation.read_text()), "steps": 1024}))
+    (folder / "policy").mkdir()
+    for steps, shown in ((1024, True), (20480, False)):
+        (folder / "policy" / "policy.json").write_text(json.dumps({"steps": steps}))
+        text = page(folder).text
+        assert ("Evaluated after 1,024 steps, but training went on since" in text) is not shown
+        assert ("judged by" in text) is shown

@@ -84,7 +84,7 @@ def test_a_study_goes_on_where_it_was_and_lists_what_failed(three, tmp_path, cap
     out, err = capsys.readouterr()
     assert err.count("was finished") == 3
     assert "failed: roads, c, 0: " in out
-    assert "| a | 200.0 |" in (folder / "table.md").read_text()
+    assert "| a | 200.0 % |" in (folder / "table.md").read_text()
 
 
 def test_errors_that_are_no_numbers_leave_a_group_unfinished(tmp_path, monkeypatch):

@@ -8,6 +8,9 @@ import typer
 
 from tailsafe.cli.app import JsonFlag, app, console, emit_json
 
+# In a narrower terminal a table would have no room for words.
+_WIDE = 130
+
 
 @app.command()
 def settings(
@@ -27,10 +30,17 @@ def settings(
     if json:
         emit_json({"algorithm": algo, "family": family, "settings": [setting.to_json() for setting in found]})
         return
+    out = console()
+    if out.width < _WIDE:
+        out.print(f"{algo}, tasks: {family}; defaults of {', '.join(PRESETS)}", markup=False)
+        for setting in found:
+            defaults = ", ".join(written(setting.defaults[preset]) for preset in PRESETS)
+            out.print(f"{setting.key}: {defaults} ({setting.allowed})\n    {setting.meaning}", markup=False)
+        return
     table = Table("setting", *PRESETS, "allowed", "meaning", title=f"{algo}, tasks: {family}")
     for column in table.columns[: 1 + len(PRESETS)]:
         column.no_wrap = True
     for setting in found:
-        defaults = (written(setting.defaults[preset]) for preset in PRESETS)
-        table.add_row(setting.key, *defaults, setting.allowed, setting.meaning)
-    console().print(table)
+        defaults_ = (written(setting.defaults[preset]) for preset in PRESETS)
+        table.add_row(setting.key, *defaults_, setting.allowed, setting.meaning)
+    out.print(table)

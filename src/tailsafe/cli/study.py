@@ -34,7 +34,7 @@ def study(
     scale: Annotated[
         ScaleName, typer.Option(help="smoke: does it run; laptop: short runs; paper: long ones, for a GPU.")
     ] = ScaleName.laptop,
-    out: Annotated[Path | None, typer.Option(help="Its folder. [default: studies/NAME-SCALE]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Its folder. (default: studies/NAME-SCALE)")] = None,
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Stop and save after so long; the exit code is then 3.")
     ] = None,
@@ -45,6 +45,7 @@ def study(
 ) -> None:
     """Train and compare many runs. Stop it at any time: the same command goes on, and repeats nothing."""
     from tailsafe.runs.session import RunInterrupted
+    from tailsafe.runs.signals import Signals
     from tailsafe.runs.training import quiet_stdout
     from tailsafe.studies.launch import check_launcher
     from tailsafe.studies.registry import STUDIES
@@ -59,7 +60,7 @@ def study(
     _check_folder(folder, name, scale.value)
     told = console(stderr=True)
     try:
-        with quiet_stdout():
+        with Signals(), quiet_stdout():
             result = run_study(
                 STUDIES[name],
                 scale.value,

@@ -30,18 +30,18 @@ def train(
     task: Annotated[str, typer.Argument(metavar="TASK", help="A task (tailsafe tasks), Gymnasium id or MODULE:CLASS.")],
     algo: Annotated[str, typer.Option(help="srcpo, cppo, cvar_cpo, sdac, sdpo or wcsac.")] = "srcpo",
     risk: Annotated[
-        list[str] | None, typer.Option(help="Risk measure; repeats in the order of the costs. [default: cvar:0.75]")
+        list[str] | None, typer.Option(help="Risk measure; repeats in the order of the costs. (default: cvar:0.75)")
     ] = None,
     limit: Annotated[
         list[str] | None,
-        typer.Option(help="0.025/step, 2.5/discounted or 25/episode; repeats like --risk. [default: the task's]"),
+        typer.Option(help="0.025/step, 2.5/discounted or 25/episode; repeats like --risk. (default: the task's)"),
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Control steps, over all environments.")] = None,
     seeds: Annotated[int, typer.Option(help="How many runs, with consecutive seeds.")] = 1,
     seed: Annotated[int, typer.Option(help="The (first) seed.")] = 0,
-    preset: Annotated[str | None, typer.Option(help="laptop, paper or gpu. [default: what fits this machine]")] = None,
+    preset: Annotated[str | None, typer.Option(help="laptop, paper or gpu. (default: what fits this machine)")] = None,
     backend: Annotated[Backend, typer.Option(help="Engine of the built-in tasks.")] = Backend.auto,
-    out: Annotated[Path | None, typer.Option(help="The run's folder. [default: runs/TASK-ALGO-TIME]")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder. (default: runs/TASK-ALGO-TIME)")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting.")] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -93,10 +93,11 @@ def resume(
 def _finish(work: Callable[[], Run], json: bool) -> None:
     """Run, then say where the result is; or in one line what stopped it."""
     from tailsafe.runs.session import NonFiniteError, RunInterrupted
+    from tailsafe.runs.signals import Signals
     from tailsafe.runs.training import quiet_stdout
 
     try:
-        with quiet_stdout():
+        with Signals(), quiet_stdout():
             run = work()
     except RunInterrupted as stopped:
         typer.echo(str(stopped), err=True)

@@ -199,7 +199,8 @@ def _discounted(constraint: Constraint, spec: EnvironmentSpec, scale: float) -> 
         return constraint.limit * scale
     if spec.episode_length is None:
         raise InputError(
-            f"{spec.name} has no fixed episode length, so {constraint.limit:g}/episode has no meaning: use /step"
+            f"{spec.name} has no fixed episode length, so {constraint.limit:g}/episode has no meaning: use /discounted "
+            "or /step"
         )
     return constraint.limit / spec.episode_length * scale
 

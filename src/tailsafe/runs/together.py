@@ -17,7 +17,8 @@ from tailsafe.runs.loop import HostPrograms
 from tailsafe.runs.plan import Plan, make_plan
 from tailsafe.runs.progress import Progress, make_progress
 from tailsafe.runs.session import CONFIG, Stop, Stretch
-from tailsafe.runs.training import Signals, members_of, read_config, run_members, write_configs
+from tailsafe.runs.signals import Signals
+from tailsafe.runs.training import members_of, read_config, run_members, write_configs
 
 
 def programs(configs: Sequence[TrainConfig]) -> list[list[TrainConfig]]:

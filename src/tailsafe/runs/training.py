@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import platform
-import signal
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -28,6 +24,7 @@ from tailsafe.runs.loop import HostPrograms
 from tailsafe.runs.plan import Plan, make_plan
 from tailsafe.runs.progress import Progress, make_progress
 from tailsafe.runs.session import CHECKPOINTS, CONFIG, POLICY, Member, NonFiniteError, Session, Stop, Stretch
+from tailsafe.runs.signals import Signals
 
 _STACK = ("jax", "jaxlib", "numpy", "equinox", "optax", "orbax-checkpoint", "mujoco", "mujoco-mjx", "gymnasium")
 
@@ -180,34 +177,6 @@ def _one_by_one(
     ran = [Session([member], folder, progress, stop, programs).run() for member in members]
     failed = {place: why for stretch in ran for place, why in stretch.failed.items()}
     return Stretch(max(stretch.steps for stretch in ran), sum(stretch.seconds for stretch in ran), failed)
-
-
-class Signals:
-    """The first SIGINT or SIGTERM is a wish to stop; the second one acts as ever. until: so is this moment [s]."""
-
-    def __init__(self, until: float = math.inf) -> None:
-        self.caught: int | None = None
-        self._until = until
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Signals:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._catch)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _catch(self, number: int, _: Any) -> None:
-        self.caught = number
-        for known, handler in self._before.items():
-            signal.signal(known, handler)
-
-    def wanted(self) -> bool:
-        """Whether to stop."""
-        return self.caught is not None or time.monotonic() >= self._until
 
 
 @contextlib.contextmanager

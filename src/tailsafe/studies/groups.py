@@ -20,8 +20,9 @@ from tailsafe.files import replacing
 from tailsafe.runs.config import TrainConfig
 from tailsafe.runs.progress import make_progress
 from tailsafe.runs.session import METRICS, RunInterrupted, Stretch
+from tailsafe.runs.signals import Signals
 from tailsafe.runs.together import programs, trained
-from tailsafe.runs.training import Signals, seed_folders
+from tailsafe.runs.training import seed_folders
 
 RESULT = "result.json"
 Rows = list[dict[str, Any]]

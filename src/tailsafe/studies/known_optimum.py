@@ -119,7 +119,7 @@ def summary(rows: Rows, scale: str) -> Rows:
 
 
 def table(entries: Rows) -> str:
-    """Methods by problems, `gap % (violation %)`."""
+    """Methods by problems: what is missing of the optimum, and by how much a limit is exceeded, in percent."""
     problems = list(dict.fromkeys(entry["problem"] for entry in entries))
     methods = list(dict.fromkeys(entry["method"] for entry in entries))
     cells = {(entry["problem"], entry["method"]): _cell(entry) for entry in entries}
@@ -130,9 +130,9 @@ def table(entries: Rows) -> str:
 
 
 def _cell(entry: dict[str, Any]) -> str:
-    text = with_reach(entry["gap"], ".1f", 100)
+    text = f"{with_reach(entry['gap'], '.1f', 100)} %"
     over = entry["violation"]
-    return text if over["mean"] < 5e-4 else f"{text}, over by {with_reach(over, '.0f', 100)}"
+    return text if over["mean"] < 5e-4 else f"{text}, over by {with_reach(over, '.0f', 100)} %"
 
 
 def draw(rows: Rows, entries: Rows, runs: Sequence[Group], folder: Path) -> list[str]:

@@ -70,16 +70,15 @@ def run_study(
     """
     groups = [group.inside(folder) for group in study.groups(scale)]
     outcomes = {group.name: done for group in groups if (done := finished(group)) is not None}
-    for group in groups:
-        if group.name in outcomes:
-            say(f"{_of(outcomes, groups)} {_words(group.labels)}: was finished")
+    for number, outcome in enumerate(outcomes.values(), 1):
+        say(f"{number}/{len(groups)} {_words(outcome.labels)}: was finished")
     missing = [group for group in groups if group.name not in outcomes]
     stopped: KeyboardInterrupt | None = None
     end = time.time() + 60 * minutes
     try:
         for outcome in launch(launcher, jobs(missing, study.measure(scale), end, shown)):
             outcomes[name_of(outcome.labels)] = outcome
-            say(f"{_of(outcomes, groups)} {_words(outcome.labels)}: {outcome.note}")
+            say(f"{len(outcomes)}/{len(groups)} {_words(outcome.labels)}: {outcome.note}")
     except KeyboardInterrupt as interrupted:
         stopped = interrupted
     known = [outcomes[group.name] for group in groups if group.name in outcomes]
@@ -114,10 +113,6 @@ def _write(name: str, scale: str, result: Result, folder: Path) -> None:
         partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     with replacing(folder / "table.md") as partial:
         partial.write_text(result.table, encoding="utf-8")
-
-
-def _of(outcomes: Mapping[str, Any], groups: Sequence[Group]) -> str:
-    return f"{len(outcomes)}/{len(groups)}"
 
 
 def _words(labels: Mapping[str, str]) -> str:

@@ -131,6 +131,9 @@ def read_curves(run: Path) -> Curves:
     try:
         with path.open(newline="", encoding="utf-8") as handle:
             rows = list(csv.reader(handle))
+    except FileNotFoundError:
+        begun = (run / "config.json").is_file()
+        raise InputError(f"{path}: no update has been logged yet" if begun else f"{path}: no such file") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     except (UnicodeDecodeError, csv.Error):
@@ -175,7 +178,7 @@ def draw_curves(runs: Sequence[Curves], path: Path) -> None:
     panels += [
         partial(_draw_betas, runs=runs),
         partial(_draw_line, runs=runs, column="kl", title="KL taken by an update", log=True),
-        partial(_draw_line, runs=runs, column="violated", title="Share of updates' units above a limit"),
+        partial(_draw_line, runs=runs, column="violated", title="Share of updates' units above limit less margin"),
     ]
     columns = math.ceil(len(panels) / 2)
     figure = new_figure(4.6 * columns, 6.6)

@@ -115,7 +115,7 @@ def make_block(runs: Sequence[Run], most: int, marks: Sequence[int] | None = Non
         Panel(
             "Violations",
             "share",
-            "Share of an update's units above a limit.",
+            "Share of an update's units whose estimated risk is above the limit less the margin (setting `margin`).",
             False,
             (),
             lines([("violated", "", 0)]),

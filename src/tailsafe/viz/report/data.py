@@ -16,6 +16,8 @@ from tailsafe.risk import SpectralRisk, parse_spectrum
 from tailsafe.runs.description import Fields
 from tailsafe.runs.episodes import TABLE_NAME, Episodes, read_episodes
 from tailsafe.runs.evaluation import FILE_NAME, Interval, Verdict
+from tailsafe.runs.policy import FOLDER as POLICY
+from tailsafe.runs.policy import JSON_NAME as POLICY_NAME
 from tailsafe.viz.report.media import Media, read_media
 from tailsafe.viz.run import METRICS_NAME, Curves, read_curves, run_folders
 
@@ -78,7 +80,8 @@ class Evaluated:
 class Seed:
     """One trained policy: its log and, where it was evaluated, the report and the episodes behind it.
 
-    stale: there are episodes, but of another evaluation.
+    stale: there are episodes, but of another evaluation. outdated: steps of the policy that was evaluated, where
+    training has gone on since; its verdicts are not shown.
     """
 
     name: str
@@ -87,6 +90,7 @@ class Seed:
     evaluated: Evaluated | None
     episodes: Episodes | None
     stale: bool
+    outdated: int | None = None
 
     def last(self, column: str) -> float:
         """The last entry of a column of the log that is a number; NaN if there is none."""
@@ -217,6 +221,9 @@ def _read_seed(folder: Path) -> Seed:
         raise InputError(f"{folder / METRICS_NAME}: the column 'steps' holds something that is no number")
     path = folder / FILE_NAME
     evaluated = _read_evaluation(path) if path.is_file() else None
+    outdated = _outdated(path, folder / POLICY / POLICY_NAME)
+    if outdated is not None:
+        evaluated = None
     table = folder / TABLE_NAME
     episodes, stale = None, False
     if evaluated is not None and table.is_file():
@@ -226,7 +233,15 @@ def _read_seed(folder: Path) -> Seed:
             or names != tuple(judged.name for judged in evaluated.constraints)
             or not math.isclose(float(episodes.reward.mean()), evaluated.reward, rel_tol=1e-9, abs_tol=1e-12)
         )
-    return Seed(folder.resolve().name, folder, curves, evaluated, None if stale else episodes, stale)
+    return Seed(folder.resolve().name, folder, curves, evaluated, None if stale else episodes, stale, outdated)
+
+
+def _outdated(evaluation: Path, policy: Path) -> int | None:
+    """Steps of the evaluated policy, if the one beside it has learned for another number of them."""
+    if not (evaluation.is_file() and policy.is_file()):
+        return None
+    before, now = read_object(evaluation).get("steps"), read_object(policy).get("steps")
+    return before if isinstance(before, int) and isinstance(now, int) and before != now else None
 
 
 def _read_evaluation(path: Path) -> Evaluated:

@@ -30,6 +30,7 @@ from tailsafe.viz.report.words import (
     judged_by_seed,
     reward_of,
     sentence,
+    why_not_evaluated,
 )
 from tailsafe.viz.run import bins
 
@@ -76,7 +77,7 @@ def _limits_part(run: Run) -> Html:
     costs = evaluated_costs(run)
     missing = [seed.name for seed in run.seeds if seed.evaluated is None]
     if not costs:
-        told = el("p", "Not evaluated yet. To get a verdict with bounds: ", el("code", command("evaluate", run)))
+        told = el("p", f"{why_not_evaluated(run)}. To get a verdict: ", el("code", command("evaluate", run)))
         return el("div", el("h3", "Limits"), told)
     cards = [_card(judged_by_seed(run, cost)) for cost in costs]
     exact = [

@@ -95,11 +95,19 @@ def sentence(run: Run) -> str:
     return f"{trained}. {verdict_sentence(run)}"
 
 
+def why_not_evaluated(run: Run) -> str:
+    """That it was not, or that what was evaluated is not the policy any more."""
+    outdated = [seed.outdated for seed in run.seeds if seed.outdated is not None]
+    if not outdated:
+        return "Not evaluated yet"
+    return f"Evaluated after {whole(outdated[0])} steps, but training went on since"
+
+
 def verdict_sentence(run: Run) -> str:
     """What the evaluation says, or how to make one."""
     found = run.evaluations
     if not found:
-        return f"Not evaluated yet: run {command('evaluate', run)}."
+        return f"{why_not_evaluated(run)}: run {command('evaluate', run)}."
     parts = [
         f"the limit on {cost} {_kept([judged.verdict for _, judged in judged_by_seed(run, cost)])}"
         for cost in evaluated_costs(run)
