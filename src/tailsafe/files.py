@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tailsafe.errors import InputError
 
@@ -56,3 +58,9 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise InputError(f"{path}: {error.strerror or error}") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """An object as JSON for people and programs, whole or not at all. NaN and infinities are no JSON."""
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")

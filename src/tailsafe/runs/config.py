@@ -98,6 +98,13 @@ class TrainConfig:
             settings["total_steps"] = parsed("total_steps", self.total_steps, self.algorithm)
         object.__setattr__(self, "settings", settings)
 
+    @property
+    def folder(self) -> Path:
+        """Where the run is to be, for those that must know before it begins."""
+        if self.out is None:
+            raise InputError("this run needs a folder: out=...")
+        return Path(self.out)
+
     def for_seed(self, seed: int) -> TrainConfig:
         """The same run with one seed."""
         return replace(self, seed=seed, seeds=1)

@@ -7,7 +7,6 @@ interval holds with the confidence asked for by itself, not all of them together
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from tailsafe.errors import InputError
-from tailsafe.files import replacing
+from tailsafe.files import write_json
 from tailsafe.risk import Mean, SpectralRisk
 from tailsafe.risk.bootstrap import bootstrap_interval
 from tailsafe.risk.interval import risk_interval
@@ -157,8 +156,7 @@ class Evaluation:
 
     def save(self, path: Path) -> None:
         """Write the report as JSON, whole or not at all."""
-        with replacing(path) as partial:
-            partial.write_text(json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        write_json(path, self.to_json())
 
     def __str__(self) -> str:
         lines = [

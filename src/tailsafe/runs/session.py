@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from tailsafe.errors import InputError
-from tailsafe.files import replacing
+from tailsafe.files import write_json
 from tailsafe.runs.checkpoints import Arrays, Checkpoints, from_arrays, latest_common, to_arrays
 from tailsafe.runs.logs import CsvLog, TensorBoardLog, make_row
 from tailsafe.runs.loop import DeviceLoop, HostLoop, HostPrograms, RunState, cleared, finite_flags
@@ -92,9 +92,8 @@ class Session:
         stop: Stop,
         programs: HostPrograms | None = None,
     ) -> None:
-        self._several = len(members) > 1
         # A run that failed beside others stays given up, unless it is tried again by itself.
-        given_up = [(member.folder, member.failure()) for member in members] if self._several else []
+        given_up = [(member.folder, member.failure()) for member in members] if len(members) > 1 else []
         self._failed = {place: why for place, why in given_up if why is not None}
         self._members = _to_train([member for member in members if member.folder not in self._failed])
         self._folder = folder
@@ -265,9 +264,9 @@ class Session:
             "critic_rate or max_kl, a clip_observation of 10, or check the rewards and costs with: tailsafe check-env"
         )
         self._failed[member.folder] = message
-        with replacing(member.folder / FAILED) as partial:
-            partial.write_text(json.dumps({"error": message}) + "\n", encoding="utf-8")
-        self._progress.say(f"{member.folder}: given up: {message}")
+        write_json(member.folder / FAILED, {"error": message})
+        if self._healthy():  # else the caller says it
+            self._progress.say(f"{member.folder}: given up: {message}")
 
 
 def _to_train(members: list[Member]) -> list[Member]:

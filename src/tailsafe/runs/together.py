@@ -61,21 +61,21 @@ def trained(
     if plan.on_device:
         plans = [plan, *map(make_plan, own[1:])]
         members = [member for plan in plans for member in members_of(plan, _begun(plan))]
-        yield list(configs), run_members(members, _folder(own[0]).parent, shown, stop)
+        yield list(configs), run_members(members, own[0].folder.parent, shown, stop)
         return
     host = HostPrograms(plan.algorithm)
     for i, (config, equal) in enumerate(zip(configs, own, strict=True)):
         try:
             # Each has environments of its own, made when it is its turn.
             plan = make_plan(equal) if i else plan
-            yield [config], run_members(members_of(plan, _begun(plan)), _folder(equal), shown, stop, host)
+            yield [config], run_members(members_of(plan, _begun(plan)), equal.folder, shown, stop, host)
         except Exception as error:
             yield [config], error
 
 
 def _begun(plan: Plan) -> Path:
     """The run's folder, with its configuration; what is there already must be the same run."""
-    folder = _folder(plan.config)
+    folder = plan.config.folder
     if (folder / CONFIG).exists():
         if read_config(folder).to_json() != plan.config.to_json():
             raise InputError(f"{folder}: holds a run with other settings; choose another folder")
@@ -86,10 +86,6 @@ def _begun(plan: Plan) -> Path:
         raise InputError(f"{folder}: {error.strerror or error}") from None
     write_configs(plan, folder)
     return folder
-
-
-def _folder(config: TrainConfig) -> Path:
-    return Path(config.out)  # type: ignore[arg-type]
 
 
 def _of_equal_width(configs: Sequence[TrainConfig]) -> list[TrainConfig]:
@@ -105,9 +101,9 @@ def _of_equal_width(configs: Sequence[TrainConfig]) -> list[TrainConfig]:
 
 
 def _as_begun(config: TrainConfig) -> TrainConfig:
-    if not (_folder(config) / CONFIG).exists():
+    if not (config.folder / CONFIG).exists():
         return config
-    least = read_config(_folder(config)).settings.get("least_cells", RUN_DEFAULTS["least_cells"])
+    least = read_config(config.folder).settings.get("least_cells", RUN_DEFAULTS["least_cells"])
     return replace(config, settings={**config.settings, "least_cells": least})
 
 

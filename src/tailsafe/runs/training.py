@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib import import_module, metadata
@@ -16,7 +16,7 @@ import jax
 
 from tailsafe._version import __version__
 from tailsafe.errors import InputError
-from tailsafe.files import replacing
+from tailsafe.files import write_json
 from tailsafe.physics.compilation import prepare_jax
 from tailsafe.risk import SpectralRisk
 from tailsafe.runs.config import TrainConfig, Unit
@@ -101,18 +101,13 @@ def _new_folder(path: str | Path) -> Path:
     return folder
 
 
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
 def write_configs(plan: Plan, folder: Path) -> None:
     """config.json of each seed and, last, of the run: where that is, all are."""
     if plan.config.seeds > 1:
         for member in members_of(plan, folder):
             member.folder.mkdir(exist_ok=True)
-            _write_json(member.folder / CONFIG, _described(plan, plan.config.for_seed(member.seed)))
-    _write_json(folder / CONFIG, _described(plan, plan.config))
+            write_json(member.folder / CONFIG, _described(plan, plan.config.for_seed(member.seed)))
+    write_json(folder / CONFIG, _described(plan, plan.config))
 
 
 def _described(plan: Plan, config: TrainConfig) -> dict[str, Any]:
@@ -166,9 +161,9 @@ def run_members(
         return _one_by_one(members, folder, progress, stop, programs or HostPrograms(members[0].plan.algorithm))
     finally:
         progress.stop()
-        for environments in {id(member.plan): member.plan.environments for member in members}.values():
-            if not members[0].plan.on_device:
-                environments.close()  # type: ignore[union-attr]
+        # On the host all members are seeds of one plan.
+        if not members[0].plan.on_device:
+            members[0].plan.environments.close()  # type: ignore[union-attr]
 
 
 def _one_by_one(

@@ -14,9 +14,7 @@ from tailsafe.studies.groups import Group, Rows
 from tailsafe.studies.played import numbers, play, training_speed
 from tailsafe.studies.risk_measures import MARGIN, TINY
 from tailsafe.studies.study import Study, markdown, over_seeds, with_reach
-
-NAVIGATION = ("point-goal", "car-goal", "point-button", "car-button")
-LEGGED = ("quadruped", "biped")
+from tailsafe.tasks import TASKS
 
 
 @dataclass(frozen=True)
@@ -34,10 +32,8 @@ class Scale:
 
 SCALES = {
     "smoke": Scale({"point-goal": 64, "quadruped": 64}, 1, 2, "laptop", "mujoco", ("cppo",), TINY),
-    "laptop": Scale(dict.fromkeys((*NAVIGATION, *LEGGED), 500_000), 2, 100, "laptop", "mujoco"),
-    "paper": Scale(
-        {**dict.fromkeys(NAVIGATION, 60_000_000), **dict.fromkeys(LEGGED, 60_000_000)}, 5, 500, "gpu", "mjx"
-    ),
+    "laptop": Scale(dict.fromkeys(TASKS, 500_000), 2, 100, "laptop", "mujoco"),
+    "paper": Scale(dict.fromkeys(TASKS, 60_000_000), 5, 500, "gpu", "mjx"),
 }
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tailsafe.errors import InputError
-from tailsafe.files import replacing
+from tailsafe.files import replacing, write_json
 from tailsafe.runs.config import TrainConfig
 from tailsafe.runs.progress import make_progress
 from tailsafe.runs.session import METRICS, RunInterrupted, Stretch
@@ -81,12 +81,12 @@ class Job:
         Whatever goes wrong with these runs is part of their outcome. A signal or the end of the time stops training
         and, between two runs, measuring: `RunInterrupted`.
         """
-        owners = {str(group.config.out): group for group in self.groups}
+        owners = {group.config.folder: group for group in self.groups}
         with Signals(time.monotonic() + self.until - time.time()) as stop:
             try:
                 for configs, found in trained([group.config for group in self.groups], make_progress(self.shown), stop):
                     for config in configs:
-                        group = owners[str(config.out)]
+                        group = owners[config.folder]
                         if isinstance(found, Exception):
                             yield broken(group, found)
                         else:
@@ -101,9 +101,9 @@ class Job:
         begun = time.monotonic()
         rows, failed = [], []
         try:
-            for seed, place in seed_folders(group.config, _place(group)):
+            for seed, place in seed_folders(group.config, group.config.folder):
                 if stop.wanted():
-                    raise RunInterrupted(_place(group), stretch.steps, stop.caught or signal.SIGINT)
+                    raise RunInterrupted(group.config.folder, stretch.steps, stop.caught or signal.SIGINT)
                 labels = {**group.labels, "seed": seed}
                 why = stretch.failed.get(place)
                 if why is None:
@@ -112,7 +112,7 @@ class Job:
                     failed.append({**labels, "error": why})
         except Exception as error:
             return broken(group, error)
-        _write(_place(group), {"config": _digest(group.config), "rows": rows, "failed": failed})
+        write_json(group.config.folder / RESULT, {"config": _digest(group.config), "rows": rows, "failed": failed})
         lost = f", {len(failed)} of {group.config.seeds} runs failed" if failed else ""
         note = f"trained in {stretch.seconds:.0f} s, measured in {time.monotonic() - begun:.0f} s{lost}"
         return Outcome(group.labels, rows, failed, note)
@@ -121,20 +121,20 @@ class Job:
 def finished(group: Group) -> Outcome | None:
     """What an earlier call found, if it came to the end of the group; refused if that was of other runs."""
     try:
-        content = json.loads((_place(group) / RESULT).read_text(encoding="utf-8"))
+        content = json.loads((group.config.folder / RESULT).read_text(encoding="utf-8"))
         rows, failed, held = content["rows"], content["failed"], content["config"]
     except (OSError, ValueError, KeyError):
         return None
     if held != _digest(group.config):
-        raise InputError(f"{_place(group)}: holds results of other settings; choose another folder with --out")
+        raise InputError(f"{group.config.folder}: holds results of other settings; choose another folder with --out")
     return Outcome(group.labels, rows, failed, "was finished")
 
 
 def jobs(groups: Sequence[Group], measure: Measure, until: float = math.inf, shown: bool = False) -> list[Job]:
     """One for all groups that fit into one program."""
-    owners = {str(group.config.out): group for group in groups}
+    owners = {group.config.folder: group for group in groups}
     batches = programs([group.config for group in groups])
-    return [Job(tuple(owners[str(config.out)] for config in batch), measure, until, shown) for batch in batches]
+    return [Job(tuple(owners[config.folder] for config in batch), measure, until, shown) for batch in batches]
 
 
 def _digest(config: TrainConfig) -> str:
@@ -148,22 +148,13 @@ def _seconds(place: Path) -> float:
         return float(list(csv.DictReader(handle))[-1]["seconds"])
 
 
-def _place(group: Group) -> Path:
-    return Path(group.config.out)  # type: ignore[arg-type]
-
-
 def broken(group: Group, error: Exception) -> Outcome:
     """Something else than numbers went wrong: the group has no result and goes on next time from what it has."""
     text = " ".join(str(error).split())[:300] or type(error).__name__
-    place = _place(group)
+    place = group.config.folder
     # Where the folder itself is what is wrong, the text has to do.
     with contextlib.suppress(OSError, InputError):
         place.mkdir(parents=True, exist_ok=True)
         with replacing(place / "error.txt") as partial:
             partial.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
     return Outcome(group.labels, [], [{**group.labels, "error": text}], f"failed: {text}")
-
-
-def _write(place: Path, content: dict[str, Any]) -> None:
-    with replacing(place / RESULT) as partial:
-        partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tailsafe.risk import parse_spectrum
 from tailsafe.runs.config import Constraint, TrainConfig
 from tailsafe.studies.groups import Group, Rows
 from tailsafe.studies.played import episode_rates, numbers, play
@@ -71,7 +72,7 @@ def groups(scale: Scale) -> list[Group]:
 def _group(scale: Scale, measure: str, level: str) -> Group:
     config = TrainConfig(
         TASK,
-        constraints=[Constraint(COST, f"{measure}:{level}", LIMIT, "step")],  # type: ignore[arg-type]
+        constraints=[Constraint(COST, parse_spectrum(f"{measure}:{level}"), LIMIT, "step")],
         total_steps=scale.steps,
         seeds=scale.seeds,
         preset=scale.preset,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,22 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from tailsafe.files import replacing
+from tailsafe.files import replacing, write_json
 from tailsafe.runs.evaluation import student_interval
 from tailsafe.studies.groups import Group, Measure, Rows, finished, jobs, name_of
 from tailsafe.studies.launch import launch
 
 CONFIDENCE = 0.95
-SCALES = ("smoke", "laptop", "paper")
 
 
 @dataclass(frozen=True)
 class Study:
     """A comparison.
 
-    groups: the runs at a scale (`SCALES`). measure: what to measure, at a scale, of a trained run's folder. summary: of
-    all rows, at a scale. table: Markdown of the summary. draw: pictures of rows, summary and runs into the study's
-    folder; returns their names.
+    groups: the runs at a scale (smoke, laptop or paper). measure: what to measure, at a scale, of a trained run's
+    folder. summary: of all rows, at a scale. table: Markdown of the summary. draw: pictures of rows, summary and runs
+    into the study's folder; returns their names.
     """
 
     name: str
@@ -41,8 +39,9 @@ class Study:
 
 @dataclass(frozen=True)
 class Result:
-    """summary, rows: as written. failed: what went wrong. pictures: names of files. left: groups that
-    were not reached."""
+    """summary, rows: as written. failed: what went wrong. pictures: names of files. left: how many groups
+    were not reached.
+    """
 
     summary: Rows
     rows: Rows
@@ -109,8 +108,7 @@ def _write(name: str, scale: str, result: Result, folder: Path) -> None:
         "pictures": result.pictures,
         "rows": result.rows,
     }
-    with replacing(folder / "results.json") as partial:
-        partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_json(folder / "results.json", content)
     with replacing(folder / "table.md") as partial:
         partial.write_text(result.table, encoding="utf-8")
 

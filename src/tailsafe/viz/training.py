@@ -97,7 +97,7 @@ def _seeds(group: Group) -> list[Curves]:
     """What the runs of a group have logged."""
     found = []
     try:
-        folders = run_folders([Path(group.config.out)])  # type: ignore[arg-type]
+        folders = run_folders([group.config.folder])
     except InputError:
         return []
     for folder in folders:
