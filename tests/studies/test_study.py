@@ -14,7 +14,7 @@ from tailsafe.runs import session
 from tailsafe.studies import groups as groups_module
 from tailsafe.studies.groups import Group, finished, jobs
 from tailsafe.studies.registry import STUDIES
-from tailsafe.studies.study import interval, over_seeds, with_reach
+from tailsafe.studies.study import chosen, interval, over_seeds, with_reach
 from tests.runs.conftest import compile_fast
 from tests.runs.tiny import finite_config
 from tests.studies.setup import command, with_groups
@@ -85,6 +85,59 @@ def test_a_study_goes_on_where_it_was_and_lists_what_failed(three, tmp_path, cap
     assert err.count("was finished") == 3
     assert "failed: roads, c, 0: " in out
     assert "| a | 200.0 % |" in (folder / "table.md").read_text()
+
+
+def test_interim_numbers_of_what_is_trained_so_far(three, tmp_path, capsys, monkeypatch):
+    """A policy is measured once; the study goes on as if nothing had been asked."""
+    folder = tmp_path / "study"
+    words = ("known-optimum", "--scale", "smoke", "--out", folder)
+    seen = []
+
+    def counting(place):
+        seen.append(place.relative_to(folder).as_posix())
+        return measured(place)
+
+    with_groups(monkeypatch, "known-optimum", three, measure=lambda scale: measured, quick=lambda scale: counting)
+    assert command(*words, "--interim") == 3
+    assert seen == []
+    assert "0 of 2 runs measured as they are" in capsys.readouterr().err
+    assert command(*words, "--only", "b") == 0
+    assert command(*words, "--minutes", 0) == 3
+    # Half of the first group, as a stop would leave it.
+    advance = session.DeviceLoop.advance
+
+    def and_stop(self, *arguments):
+        state = advance(self, *arguments)
+        os.kill(os.getpid(), signal.SIGINT)
+        return state
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session.DeviceLoop, "advance", and_stop)
+        assert command(*words, "--only", "a") == 130
+    capsys.readouterr()
+    for _ in range(2):
+        assert command(*words, "--interim", "--json") == 3
+        told = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+        # One row of the log at the stop, two at the end.
+        assert [(entry["method"], entry["gap"]["mean"]) for entry in told["summary"]] == [("a", 1.0), ("b", 2.0)]
+        assert told["left"] == 2
+        assert seen == ["roads_a/seed-0", "roads_a/seed-1"]
+    assert command(*words, "--json") == 1
+    told = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+    assert [(entry["method"], entry["gap"]["mean"]) for entry in told["summary"]] == [("a", 2.0), ("b", 2.0)]
+    assert len(seen) == 2
+
+
+def test_only_some_groups(three, tmp_path, capsys):
+    folder = tmp_path / "study"
+    words = ("known-optimum", "--scale", "smoke", "--out", folder)
+    assert command(*words, "--only", "d") == 2
+    assert "no group of this study is 'd'; there are: roads, a, b, c" in capsys.readouterr().err
+    assert command(*words, "--only", "b", "--only", "roads") == 0
+    assert "not finished" not in capsys.readouterr().out
+    assert json.loads((folder / "results.json").read_text())["left"] == 2
+    assert not (folder / "roads_a").exists()
+    assert [group.name for group in chosen(three, ["a", "c", "roads"])] == ["roads_a", "roads_c"]
 
 
 def test_errors_that_are_no_numbers_leave_a_group_unfinished(tmp_path, monkeypatch):

@@ -38,6 +38,13 @@ def study(
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Stop and save after so long; the exit code is then 3.")
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Train only groups with this label: a task, an algorithm, a measure. May be repeated."),
+    ] = None,
+    interim: Annotated[
+        bool, typer.Option("--interim", help="Train nothing; measure unfinished runs as they are (100 episodes each).")
+    ] = False,
     launcher: Annotated[
         str, typer.Option(help="Where programs run: here (one after the other) or ray (a cluster; one task each).")
     ] = "here",
@@ -67,6 +74,8 @@ def study(
                 folder,
                 lambda line: told.print(line, markup=False),
                 minutes=math.inf if minutes is None else minutes,
+                only=only or (),
+                interim=interim,
                 launcher=launcher,
                 shown=not json and scale is not ScaleName.smoke,
             )

@@ -10,47 +10,70 @@ from typing import Any
 
 from tailsafe.runs.config import TrainConfig
 from tailsafe.runs.keys import ALGORITHMS, key_types
+from tailsafe.studies.conditions import INTERIM_EPISODES, MARGIN, SMALL_ON_GPU, TINY, WIDE
 from tailsafe.studies.groups import Group, Rows
 from tailsafe.studies.played import numbers, play, training_speed
-from tailsafe.studies.risk_measures import MARGIN, TINY
 from tailsafe.studies.study import Study, markdown, over_seeds, with_reach
 from tailsafe.tasks import TASKS
 
 
 @dataclass(frozen=True)
-class Scale:
-    """steps: control steps per run, by task. episodes: of each evaluation."""
+class Training:
+    """On one task. steps: control steps per run. settings: for all algorithms. shapes: settings by algorithm."""
 
-    steps: Mapping[str, int]
+    steps: int
+    preset: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    shapes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """tasks: how each is trained. episodes: of each evaluation."""
+
+    tasks: Mapping[str, Training]
     seeds: int
     episodes: int
-    preset: str
     backend: str
     algorithms: tuple[str, ...] = ALGORITHMS
-    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+def _navigation(steps: int) -> Training:
+    """With as many steps as the paper's runs have."""
+    return Training(steps, "laptop", SMALL_ON_GPU, WIDE)
+
+
+_LEGGED = Training(60_000_000, "gpu")
 SCALES = {
-    "smoke": Scale({"point-goal": 64, "quadruped": 64}, 1, 2, "laptop", "mujoco", ("cppo",), TINY),
-    "laptop": Scale(dict.fromkeys(TASKS, 500_000), 2, 100, "laptop", "mujoco"),
-    "paper": Scale(dict.fromkeys(TASKS, 60_000_000), 5, 500, "gpu", "mjx"),
+    "smoke": Scale(dict.fromkeys(("point-goal", "quadruped"), Training(64, "laptop", TINY)), 1, 2, "mujoco", ("cppo",)),
+    "laptop": Scale(dict.fromkeys(TASKS, Training(500_000, "laptop")), 2, 100, "mujoco"),
+    "paper": Scale(
+        {
+            name: _LEGGED if task.family == "legged" else _navigation(10_000_000 if "button" in name else 5_000_000)
+            for name, task in TASKS.items()
+        },
+        5,
+        500,
+        "mjx",
+    ),
 }
 
 
 def groups(scale: Scale) -> list[Group]:
     """One for every algorithm on every task."""
-    return [group_of(task, algorithm, scale) for task in scale.steps for algorithm in scale.algorithms]
+    return [group_of(task, algorithm, scale) for task in scale.tasks for algorithm in scale.algorithms]
 
 
 def group_of(task: str, algorithm: str, scale: Scale) -> Group:
     """An algorithm on a task; settings that it does not have are left out."""
-    wanted = {"margin": MARGIN, **scale.settings}
+    training = scale.tasks[task]
+    wanted = {"margin": MARGIN, **training.settings, **training.shapes.get(algorithm, {})}
     config = TrainConfig(
         task,
         algorithm=algorithm,
-        total_steps=scale.steps[task],
+        total_steps=training.steps,
         seeds=scale.seeds,
-        preset=scale.preset,
+        preset=training.preset,
         backend=scale.backend,
         settings={key: value for key, value in wanted.items() if key in key_types(algorithm)},
     )
@@ -113,4 +136,5 @@ STUDY = Study(
     summary,
     table,
     draw,
+    lambda scale: partial(measure, episodes=min(SCALES[scale].episodes, INTERIM_EPISODES)),
 )

@@ -18,13 +18,16 @@ from typing import Any
 from tailsafe.errors import InputError
 from tailsafe.files import replacing, write_json
 from tailsafe.runs.config import TrainConfig
+from tailsafe.runs.policy import TENSORS_NAME
 from tailsafe.runs.progress import make_progress
-from tailsafe.runs.session import METRICS, RunInterrupted, Stretch
+from tailsafe.runs.session import METRICS, POLICY, RunInterrupted, Stop, Stretch
 from tailsafe.runs.signals import Signals
 from tailsafe.runs.together import programs, trained
 from tailsafe.runs.training import seed_folders
 
 RESULT = "result.json"
+# In a run's folder: what was measured of its policy before the end.
+INTERIM = "interim.json"
 Rows = list[dict[str, Any]]
 Measure = Callable[[Path], dict[str, Any]]
 
@@ -130,6 +133,33 @@ def finished(group: Group) -> Outcome | None:
     return Outcome(group.labels, rows, failed, "was finished")
 
 
+def so_far(group: Group, measure: Measure, stop: Stop) -> Outcome:
+    """Of the policies that its runs have by now; what is left to train stays left. A policy is measured once."""
+    rows, failed = [], []
+    for seed, place in seed_folders(group.config, group.config.folder):
+        labels = {**group.labels, "seed": seed}
+        if not (place / POLICY / TENSORS_NAME).exists():
+            continue
+        if stop.wanted():
+            raise RunInterrupted(group.config.folder, 0, stop.caught or signal.SIGINT)
+        try:
+            rows.append({**labels, **_interim(place, measure), "seconds": _seconds(place)})
+        except Exception as error:
+            failed.append({**labels, "error": _one_line(error)})
+    return Outcome(group.labels, rows, failed, f"{len(rows)} of {group.config.seeds} runs measured as they are")
+
+
+def _interim(place: Path, measure: Measure) -> dict[str, Any]:
+    held = hashlib.sha256((place / POLICY / TENSORS_NAME).read_bytes()).hexdigest()
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        content = json.loads((place / INTERIM).read_text(encoding="utf-8"))
+        if content["policy"] == held:
+            return dict(content["measured"])
+    measured = measure(place)
+    write_json(place / INTERIM, {"policy": held, "measured": measured})
+    return measured
+
+
 def jobs(groups: Sequence[Group], measure: Measure, until: float = math.inf, shown: bool = False) -> list[Job]:
     """One for all groups that fit into one program."""
     owners = {group.config.folder: group for group in groups}
@@ -150,7 +180,7 @@ def _seconds(place: Path) -> float:
 
 def broken(group: Group, error: Exception) -> Outcome:
     """Something else than numbers went wrong: the group has no result and goes on next time from what it has."""
-    text = " ".join(str(error).split())[:300] or type(error).__name__
+    text = _one_line(error)
     place = group.config.folder
     # Where the folder itself is what is wrong, the text has to do.
     with contextlib.suppress(OSError, InputError):
@@ -158,3 +188,7 @@ def broken(group: Group, error: Exception) -> Outcome:
         with replacing(place / "error.txt") as partial:
             partial.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
     return Outcome(group.labels, [], [{**group.labels, "error": text}], f"failed: {text}")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tailsafe.errors import InputError
 from tailsafe.files import replacing, write_json
 from tailsafe.runs.evaluation import student_interval
-from tailsafe.studies.groups import Group, Measure, Rows, finished, jobs, name_of
+from tailsafe.runs.signals import Signals
+from tailsafe.studies.groups import Group, Measure, Outcome, Rows, finished, jobs, name_of, so_far
 from tailsafe.studies.launch import launch
 
 CONFIDENCE = 0.95
@@ -25,7 +27,7 @@ class Study:
 
     groups: the runs at a scale (smoke, laptop or paper). measure: what to measure, at a scale, of a trained run's
     folder. summary: of all rows, at a scale. table: Markdown of the summary. draw: pictures of rows, summary and runs
-    into the study's folder; returns their names.
+    into the study's folder; returns their names. quick: a cheaper `measure` for runs that are not finished.
     """
 
     name: str
@@ -35,12 +37,13 @@ class Study:
     summary: Callable[[Rows, str], Rows]
     table: Callable[[Rows], str]
     draw: Callable[[Rows, Rows, Sequence[Group], Path], list[str]]
+    quick: Callable[[str], Measure] | None = None
 
 
 @dataclass(frozen=True)
 class Result:
-    """summary, rows: as written. failed: what went wrong. pictures: names of files. left: how many groups
-    were not reached.
+    """summary, rows: as written. failed: what went wrong. pictures: names of files. left: how many of the groups that
+    were asked for are not finished.
     """
 
     summary: Rows
@@ -58,28 +61,39 @@ def run_study(
     say: Callable[[str], None],
     *,
     minutes: float = math.inf,
+    only: Sequence[str] = (),
+    interim: bool = False,
     launcher: str = "here",
     shown: bool = False,
 ) -> Result:
-    """Train what is missing in `folder`, then write results.json, table.md and pictures of all that is finished.
+    """Train what is missing in `folder`, then write results.json, table.md and pictures of all that is there.
 
-    minutes: how long this call may take. A signal, or the end of that time, saves the running groups; they count as
-    `left`. A signal is raised again when everything is written. (Tasks of a cluster end without saving on a signal, and
-    go on from their last checkpoint.)
+    minutes: how long this call may take. only: labels of the groups to train (`chosen`). interim: train nothing, and
+    measure runs that are not finished with the policies that they have. A signal, or the end of the time, saves the
+    running groups; they count as `left`. A signal is raised again when everything is written. (Tasks of a cluster end
+    without saving on a signal, and go on from their last checkpoint.)
     """
     groups = [group.inside(folder) for group in study.groups(scale)]
+    wanted = chosen(groups, only)
     outcomes = {group.name: done for group in groups if (done := finished(group)) is not None}
     for number, outcome in enumerate(outcomes.values(), 1):
         say(f"{number}/{len(groups)} {_words(outcome.labels)}: was finished")
-    missing = [group for group in groups if group.name not in outcomes]
+    ended = set(outcomes)
+    missing = [group for group in wanted if group.name not in ended]
     stopped: KeyboardInterrupt | None = None
     end = time.time() + 60 * minutes
+    if interim:
+        found = _as_they_are(missing, (study.quick or study.measure)(scale), minutes)
+    else:
+        found = launch(launcher, jobs(missing, study.measure(scale), end, shown))
     try:
-        for outcome in launch(launcher, jobs(missing, study.measure(scale), end, shown)):
+        for outcome in found:
             outcomes[name_of(outcome.labels)] = outcome
             say(f"{len(outcomes)}/{len(groups)} {_words(outcome.labels)}: {outcome.note}")
     except KeyboardInterrupt as interrupted:
         stopped = interrupted
+    if not interim:
+        ended = set(outcomes)
     known = [outcomes[group.name] for group in groups if group.name in outcomes]
     rows = [row for outcome in known for row in outcome.rows]
     failed = [entry for outcome in known for entry in outcome.failed]
@@ -90,21 +104,42 @@ def run_study(
         failed=failed,
         pictures=study.draw(rows, summary, groups, folder),
         table=study.table(summary),
-        left=len(groups) - len(known),
+        left=sum(group.name not in ended for group in wanted),
     )
-    _write(study.name, scale, result, folder)
+    _write(study.name, scale, result, len(groups) - len(ended), folder)
     if stopped is not None and time.time() < end:
         raise stopped
     return result
 
 
-def _write(name: str, scale: str, result: Result, folder: Path) -> None:
+def chosen(groups: Sequence[Group], only: Sequence[str]) -> list[Group]:
+    """The groups with these labels. Of several words for one label (two tasks) any will do, of words for different
+    labels (a task and an algorithm) each must; no words: all groups.
+    """
+    allowed: dict[str, set[str]] = {}
+    for word in only:
+        keys = {key for group in groups for key, value in group.labels.items() if value == word}
+        if not keys:
+            labels = dict.fromkeys(value for group in groups for value in group.labels.values())
+            raise InputError(f"no group of this study is {word!r}; there are: {', '.join(labels) or 'none'}")
+        for key in keys:
+            allowed.setdefault(key, set()).add(word)
+    return [group for group in groups if all(group.labels[key] in words for key, words in allowed.items())]
+
+
+def _as_they_are(groups: Sequence[Group], measure: Measure, minutes: float) -> Iterator[Outcome]:
+    with Signals(time.monotonic() + 60 * minutes) as stop:
+        for group in groups:
+            yield so_far(group, measure, stop)
+
+
+def _write(name: str, scale: str, result: Result, left: int, folder: Path) -> None:
     content = {
         "study": name,
         "scale": scale,
         "summary": result.summary,
         "failed": result.failed,
-        "left": result.left,
+        "left": left,
         "pictures": result.pictures,
         "rows": result.rows,
     }

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tailsafe.studies.benchmark import Scale, group_of
+from tailsafe.studies.benchmark import Scale, Training, group_of
+from tailsafe.studies.conditions import TINY
 from tailsafe.studies.groups import Group, Rows
 from tailsafe.studies.played import training_speed
-from tailsafe.studies.risk_measures import TASK, TINY
+from tailsafe.studies.risk_measures import TASK
 from tailsafe.studies.study import Study, markdown
 
 # What the paper reports for a run of 5 million steps (hours, means of five runs).
@@ -24,9 +25,9 @@ PAPER_HOURS = {
 }
 _ALL = tuple(PAPER_HOURS)
 SCALES = {
-    "smoke": Scale({TASK: 96}, 1, 0, "laptop", "mujoco", ("srcpo", "cppo"), TINY),
-    "laptop": Scale({TASK: 100_000}, 1, 0, "laptop", "mujoco", _ALL, {"log_every": 1}),
-    "paper": Scale({TASK: 10_000_000}, 1, 0, "gpu", "mjx", _ALL),
+    "smoke": Scale({TASK: Training(96, "laptop", TINY)}, 1, 0, "mujoco", ("srcpo", "cppo")),
+    "laptop": Scale({TASK: Training(100_000, "laptop", {"log_every": 1})}, 1, 0, "mujoco", _ALL),
+    "paper": Scale({TASK: Training(10_000_000, "gpu")}, 1, 0, "mjx", _ALL),
 }
 
 
