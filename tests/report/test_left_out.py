@@ -26,3 +26,11 @@ def test_a_verdict_on_a_policy_that_has_changed_since_is_not_shown(page, tmp_pat
         text = page(folder).text
         assert ("Evaluated after 1,024 steps, but training went on since" in text) is not shown
         assert ("judged by" in text) is shown
+
+
+def test_seeds_that_were_given_up_are_named(page, tmp_path):
+    study = make_study(tmp_path / "study")
+    (study / "toll_cppo" / "seed-1" / "failed.json").write_text(json.dumps({"error": "update 7: a loss is not finite"}))
+    alone = page(study / "toll_cppo").text
+    assert "Given up: seed-1: update 7: a loss is not finite." in alone
+    assert "Given up" not in page(study / "toll_srcpo").text

@@ -8,11 +8,12 @@ import pytest
 from tailsafe.runs.signals import Signals
 
 
-def test_the_first_is_a_wish_and_the_second_acts():
+def test_the_first_is_a_wish_and_the_second_acts(capfd):
     with Signals() as stop:
         assert not stop.wanted()
         signal.raise_signal(signal.SIGINT)
         assert stop.wanted()
+        assert "once more stops at once" in capfd.readouterr().err
         assert stop.caught == signal.SIGINT
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)

@@ -128,6 +128,14 @@ def test_interim_numbers_of_what_is_trained_so_far(three, tmp_path, capsys, monk
     assert len(seen) == 2
 
 
+def test_without_a_name_the_studies_are_listed(call):
+    code, out, _ = call("study")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == list(STUDIES)
+    code, out, _ = call("study", "--json")
+    assert [study["name"] for study in json.loads(out)["studies"]] == list(STUDIES)
+
+
 def test_only_some_groups(three, tmp_path, capsys):
     folder = tmp_path / "study"
     words = ("known-optimum", "--scale", "smoke", "--out", folder)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tailsafe.cli.app import JsonFlag, app, console, emit_json
 from tailsafe.errors import InputError
 from tailsafe.files import replacing
+
+if TYPE_CHECKING:
+    from tailsafe.studies.study import Study
 
 FAILED = 1
 LEFT = 3
@@ -28,9 +32,12 @@ class ScaleName(StrEnum):
 @app.command()
 def study(
     name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="discretization, risk-measures, benchmark, training-time, known-optimum."),
-    ],
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="discretization, risk-measures, benchmark, training-time, known-optimum; without one: what each is.",
+        ),
+    ] = None,
     scale: Annotated[
         ScaleName, typer.Option(help="smoke: does it run; laptop: short runs; paper: long ones, for a GPU.")
     ] = ScaleName.laptop,
@@ -59,6 +66,9 @@ def study(
     from tailsafe.studies.study import run_study
     from tailsafe.viz.figures import check_drawable
 
+    if name is None:
+        _list(STUDIES, json)
+        return
     if name not in STUDIES:
         raise InputError(f"unknown study {name!r}; there are: {', '.join(STUDIES)}")
     folder = out or Path("studies") / f"{name}-{scale.value}"
@@ -98,6 +108,14 @@ def study(
     names = ", ".join(["results.json", "table.md", *result.pictures])
     out_.print(f"{folder}: {names}; next: tailsafe report {folder}", markup=False)
     raise typer.Exit(code)
+
+
+def _list(studies: Mapping[str, Study], json: bool) -> None:
+    if json:
+        emit_json({"studies": [{"name": study.name, "about": study.about} for study in studies.values()]})
+        return
+    for study in studies.values():
+        console().print(f"{study.name:15} {study.about}", markup=False)
 
 
 def _check_folder(folder: Path, name: str, scale: str) -> None:

@@ -176,9 +176,6 @@ class DeviceLoop:
         """Nothing to do."""
         return state
 
-    def close(self) -> None:
-        """Nothing to close."""
-
     def _begin(self, seed: Int[Array, ""], settings: Settings) -> RunState:
         algorithm, environments = self._algorithm, self._environments
         learner, for_actor, for_environments = _begin_learner(algorithm, settings, seed)
@@ -336,10 +333,6 @@ class HostLoop:
         observation = jnp.asarray(self._environments.reset(int(own) % 2**31))
         actor = Actor.create(observation, state.actor.delta, state.actor.costs.shape[1], self._algorithm.config.window)
         return replace(state, actor=jax.jit(_owned)(replace(actor, finished=state.actor.finished)))
-
-    def close(self) -> None:
-        """Close the environments."""
-        self._environments.close()
 
     # --- one chunk ----------------------------------------------------------------------------------------------------
 

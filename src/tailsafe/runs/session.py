@@ -59,12 +59,13 @@ class Member:
     seed: int
     folder: Path
 
-    def failure(self) -> str | None:
-        """Why it was given up, if it was."""
-        try:
-            return str(json.loads((self.folder / FAILED).read_text(encoding="utf-8"))["error"])
-        except (OSError, ValueError, KeyError):
-            return None
+
+def failure(folder: Path) -> str | None:
+    """Why the run in this folder was given up, if it was."""
+    try:
+        return str(json.loads((folder / FAILED).read_text(encoding="utf-8"))["error"])
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Session:
         programs: HostPrograms | None = None,
     ) -> None:
         # A run that failed beside others stays given up, unless it is tried again by itself.
-        given_up = [(member.folder, member.failure()) for member in members] if len(members) > 1 else []
+        given_up = [(member.folder, failure(member.folder)) for member in members] if len(members) > 1 else []
         self._failed = {place: why for place, why in given_up if why is not None}
         self._members = _to_train([member for member in members if member.folder not in self._failed])
         self._folder = folder

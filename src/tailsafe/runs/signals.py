@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import signal
 import threading
 import time
 from typing import Any
+
+STOPPING = b"\nstopping as soon as all is saved; once more stops at once\n"
 
 
 class Signals:
@@ -38,6 +42,9 @@ class Signals:
     def _catch(self, number: int, _: Any) -> None:
         if self.caught is None:
             self.caught = number
+            # Past all buffers: a signal may come while one of them is being written.
+            with contextlib.suppress(OSError):
+                os.write(2, STOPPING)
             return
         signal.signal(number, self._root(number))
         signal.raise_signal(number)

@@ -18,6 +18,7 @@ from tailsafe.runs.episodes import TABLE_NAME, Episodes, read_episodes
 from tailsafe.runs.evaluation import FILE_NAME, Interval, Verdict
 from tailsafe.runs.policy import FOLDER as POLICY
 from tailsafe.runs.policy import JSON_NAME as POLICY_NAME
+from tailsafe.runs.session import failure
 from tailsafe.viz.report.media import Media, read_media
 from tailsafe.viz.run import METRICS_NAME, Curves, read_curves, run_folders
 
@@ -81,7 +82,7 @@ class Seed:
     """One trained policy: its log and, where it was evaluated, the report and the episodes behind it.
 
     stale: there are episodes, but of another evaluation. outdated: steps of the policy that was evaluated, where
-    training has gone on since; its verdicts are not shown.
+    training has gone on since; its verdicts are not shown. given_up: why its training ended early, if it did.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Seed:
     episodes: Episodes | None
     stale: bool
     outdated: int | None = None
+    given_up: str | None = None
 
     def last(self, column: str) -> float:
         """The last entry of a column of the log that is a number; NaN if there is none."""
@@ -233,7 +235,9 @@ def _read_seed(folder: Path) -> Seed:
             or names != tuple(judged.name for judged in evaluated.constraints)
             or not math.isclose(float(episodes.reward.mean()), evaluated.reward, rel_tol=1e-9, abs_tol=1e-12)
         )
-    return Seed(folder.resolve().name, folder, curves, evaluated, None if stale else episodes, stale, outdated)
+    given_up = failure(folder)
+    shown = None if stale else episodes
+    return Seed(folder.resolve().name, folder, curves, evaluated, shown, stale, outdated, given_up)
 
 
 def _outdated(evaluation: Path, policy: Path) -> int | None:

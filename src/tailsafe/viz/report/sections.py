@@ -53,6 +53,7 @@ def run_section(run: Run, key: str, inserted: Html | None = None) -> Html:
         el("h2", run.name, id=f"{key}-title", class_="unseen" if inserted else None),
         el("p", sentence(run), class_="lead") if inserted is None else None,
         el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in facts), class_="facts"),
+        _given_up(run),
         _limits_part(run),
         _media_part(run.media),
         inserted,
@@ -61,6 +62,11 @@ def run_section(run: Run, key: str, inserted: Html | None = None) -> Html:
         id=key,
         aria_labelledby=f"{key}-title",
     )
+
+
+def _given_up(run: Run) -> Html | None:
+    ended = [f"{seed.name}: {seed.given_up}" for seed in run.seeds if seed.given_up is not None]
+    return el("p", f"Given up: {'; '.join(ended)}.", class_="note") if ended else None
 
 
 def _machine(config: Mapping[str, Any]) -> list[tuple[str, str]]:
