@@ -86,8 +86,8 @@ def measure(folder: Path, episodes: int) -> dict[str, Any]:
 
 
 def summary(rows: Rows, scale: str) -> Rows:
-    """Per task and algorithm: reward, the largest excess over a limit, speed; risks and cost rates by cost."""
-    entries = over_seeds(rows, ("task", "algorithm"), ("reward", "excess", "steps_per_second"))
+    """Per task and algorithm: reward, the largest excess over a limit, speed, time; risks and cost rates by cost."""
+    entries = over_seeds(rows, ("task", "algorithm"), ("reward", "excess", "steps_per_second", "seconds"))
     for entry in entries:
         own = [row for row in rows if (row["task"], row["algorithm"]) == (entry["task"], entry["algorithm"])]
         for name in ("risks", "cost_rates"):
@@ -99,8 +99,10 @@ def summary(rows: Rows, scale: str) -> Rows:
 
 
 def table(entries: Rows) -> str:
-    """A row per task and algorithm. Within limits: of how many seeds the estimated risks are."""
-    header = ["task", "algorithm", "reward", "cost rates", "risks (limits)", "within limits", "steps", "steps/s"]
+    """A row per task and algorithm. Within limits: of how many seeds the estimated risks are. Minutes: of the program
+    that trained all seeds.
+    """
+    header = ["task", "algorithm", "reward", "cost rates", "risks (limits)", "within limits", "steps", "minutes"]
     return markdown(
         header,
         [
@@ -112,7 +114,7 @@ def table(entries: Rows) -> str:
                 ", ".join(f"{r:.3g} ({limit:g})" for r, limit in zip(entry["risks"], entry["limits"], strict=True)),
                 f"{entry['met']} / {entry['seeds']}",
                 f"{entry['steps']:,}",
-                f"{entry['steps_per_second']['mean']:,.0f}",
+                f"{entry['seconds']['mean'] / 60:.1f}",
             ]
             for entry in entries
         ],
