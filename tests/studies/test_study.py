@@ -148,6 +148,22 @@ def test_only_some_groups(three, tmp_path, capsys):
     assert [group.name for group in chosen(three, ["a", "c", "roads"])] == ["roads_a", "roads_c"]
 
 
+def test_processes_may_share_a_study(three, tmp_path, monkeypatch):
+    """What another one has finished meanwhile is part of the results."""
+    folder = tmp_path / "study"
+    first = three[0].inside(folder)
+
+    def meanwhile(place):
+        list(jobs([first], measured)[0].run())
+        return measured(place)
+
+    with_groups(monkeypatch, "known-optimum", three, measure=lambda scale: meanwhile)
+    assert command("known-optimum", "--scale", "smoke", "--out", folder, "--only", "b") == 0
+    results = json.loads((folder / "results.json").read_text())
+    assert [(entry["method"], entry["seeds"]) for entry in results["summary"]] == [("a", 2), ("b", 1)]
+    assert results["left"] == 1
+
+
 def test_errors_that_are_no_numbers_leave_a_group_unfinished(tmp_path, monkeypatch):
     group = tiny_group("a").inside(tmp_path)
     (job,) = jobs([group], measured)

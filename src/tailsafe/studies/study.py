@@ -94,6 +94,11 @@ def run_study(
         stopped = interrupted
     if not interim:
         ended = set(outcomes)
+    # What other processes have finished by now, each with its own part of the study.
+    for group in groups:
+        if group.name not in outcomes and (done := finished(group)) is not None:
+            outcomes[group.name] = done
+            ended.add(group.name)
     known = [outcomes[group.name] for group in groups if group.name in outcomes]
     rows = [row for outcome in known for row in outcome.rows]
     failed = [entry for outcome in known for entry in outcome.failed]
