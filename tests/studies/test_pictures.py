@@ -7,7 +7,7 @@ import pytest
 
 import tailsafe as ts
 from tailsafe.studies.groups import Group
-from tailsafe.viz import risk_measures
+from tailsafe.viz import risk_measures, training
 from tailsafe.viz.run import read_curves
 from tailsafe.viz.training import draw_training, mean_and_deviation
 
@@ -44,6 +44,21 @@ def test_distributions_mark_their_percentiles(drawn, tmp_path):
     risk_measures.draw_distributions(rows, "title", tmp_path / "distributions.png")
     marks = [line.get_xdata()[0] for line in drawn[0].axes[0].lines]
     assert marks == pytest.approx([0.5, 0.75, 0.9, 0.95, 0.99])
+
+
+def test_training_shows_the_largest_risk_as_a_share_of_its_limit(monkeypatch, tmp_path):
+    with (tmp_path / "metrics.csv").open("w", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(["steps", "reward", "cost_rate_a", "cost_rate_b", "risk_a", "risk_b", "limit_a", "limit_b"])
+        writer.writerows([[10, 1, 0.1, 0.2, 4.0, 1.0, 2.0, 4.0], [20, 1, 0.1, 0.2, 1.0, 3.0, 2.0, 4.0]])
+    figures = []
+    monkeypatch.setattr(training, "save", lambda figure, path: figures.append(figure))
+    group = Group({"algorithm": "srcpo"}, ts.TrainConfig("biped", out=tmp_path))
+    assert draw_training([("biped", [group])], "algorithm", None, tmp_path / "curves.png")
+    *_, shares = figures[0].axes
+    line, limit = shares.lines
+    assert line.get_ydata().tolist() == [2.0, 0.75]
+    assert set(limit.get_ydata()) == {1.0}
 
 
 def test_bands_go_on_with_the_seeds_that_do(tmp_path):

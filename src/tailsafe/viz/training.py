@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,16 @@ from tailsafe.viz.figures import BLUE, COLOURS, GREY, RED, check_target, new_fig
 from tailsafe.viz.run import Curves, read_curves, run_folders
 
 _STYLES = ("-", "--", ":", "-.")
+# Not a name that a log may have.
+_SHARE = "largest risk / limit"
 
 
 def draw_training(
     parts: Sequence[tuple[str, Sequence[Group]]], colour_by: str, style_by: str | None, path: Path
 ) -> bool:
-    """A row of panels per part: reward, and every cost's rate. Lines are means over seeds, bands one deviation.
+    """A row of panels per part: reward, every cost's rate, and the largest risk as a share of its limit.
+
+    Lines are means over seeds, bands one deviation.
 
     colour_by, style_by: the groups' labels that choose colour and line style. False where nothing was logged yet.
     """
@@ -29,14 +34,14 @@ def draw_training(
     read = [(title, found) for title, found in read if found]
     if not read:
         return False
-    width = max(1 + len(_costs(found)) for _, found in read)
+    width = max(2 + len(_costs(found)) for _, found in read)
     figure = new_figure(4.8 * width, 3.2 * len(read))
     panels = figure.subplots(len(read), width, squeeze=False)
     colours = _choices([group for _, found in read for group, _ in found], colour_by, COLOURS)
     styles = _choices([group for _, found in read for group, _ in found], style_by, _STYLES)
     for row, (title, found) in zip(panels, read, strict=True):
         costs = [(f"cost_rate_{cost}", f"{cost}: cost per step") for cost in _costs(found)]
-        columns = [("reward", "reward per episode"), *costs]
+        columns = [("reward", "reward per episode"), *costs, (_SHARE, "risk / limit")]
         for axes, (column, name) in zip(row, columns, strict=False):
             for group, seeds in found:
                 look = {"color": colours[group.labels[colour_by]]}
@@ -44,9 +49,8 @@ def draw_training(
                     look["linestyle"] = styles[group.labels[style_by]]
                 words = [group.labels[colour_by], *([group.labels[style_by]] if style_by else [])]
                 _draw_band(axes, seeds, column, " ".join(words), look)
-            limit = _rate_limit(found[0][0], column)
-            if limit is not None:
-                axes.axhline(limit, color=RED, linestyle="--", linewidth=0.8)
+            if column == _SHARE:
+                axes.axhline(1.0, color=RED, linestyle="--", linewidth=0.8)
             tidy(axes, f"{title}: {name}", "environment steps", "")
         for axes in row[len(columns) :]:
             axes.set_visible(False)
@@ -102,16 +106,19 @@ def _seeds(group: Group) -> list[Curves]:
         return []
     for folder in folders:
         try:
-            found.append(read_curves(folder))
+            found.append(_with_share(read_curves(folder)))
         except InputError:
             continue
     return found
 
 
-def _rate_limit(group: Group, column: str) -> float | None:
-    """The limit of the column's cost, where it is one per step: risks are at least as large as rates."""
-    limits = {f"cost_rate_{c.name}": c.limit for c in group.config.constraints if c.unit == "step"}
-    return limits.get(column)
+def _with_share(run: Curves) -> Curves:
+    """With a column for the largest risk, discounted like its limit and as a share of it."""
+    names = [name for name in run.named("risk_") if f"limit_{name}" in run.columns]
+    if not names:
+        return run
+    shares = [run.columns[f"risk_{name}"] / run.columns[f"limit_{name}"] for name in names]
+    return replace(run, columns={**run.columns, _SHARE: np.max(shares, axis=0)})
 
 
 def _costs(found: Sequence[tuple[Group, Sequence[Curves]]]) -> list[str]:
