@@ -61,6 +61,21 @@ def test_training_shows_the_largest_risk_as_a_share_of_its_limit(monkeypatch, tm
     assert set(limit.get_ydata()) == {1.0}
 
 
+def test_lines_of_one_colour_differ_in_their_style(monkeypatch, tmp_path):
+    figures = []
+    monkeypatch.setattr(training, "save", lambda figure, path: figures.append(figure))
+    groups = []
+    for measure, level in (("cvar", "0.25"), ("cvar", "0.5"), ("wang", "0.5"), ("wang", "1.0"), ("wang", "1.5")):
+        folder = tmp_path / f"{measure}{level}"
+        folder.mkdir()
+        (folder / "metrics.csv").write_text("steps,reward\n10,1.0\n20,2.0\n")
+        groups.append(Group({"measure": measure, "level": level}, ts.TrainConfig("point-goal", out=folder)))
+    assert draw_training([("point-goal", groups)], "measure", "level", tmp_path / "curves.png")
+    looks = [(line.get_color(), line.get_linestyle()) for line in figures[0].axes[0].lines]
+    assert len(set(looks)) == 5
+    assert [style for _, style in looks] == ["-", "--", "-", "--", ":"]
+
+
 def test_bands_go_on_with_the_seeds_that_do(tmp_path):
     for seed, values in enumerate(([1.0, 2.0, 3.0], [3.0, 6.0])):
         folder = tmp_path / "group" / f"seed-{seed}"

@@ -38,7 +38,11 @@ def draw_training(
     figure = new_figure(4.8 * width, 3.2 * len(read))
     panels = figure.subplots(len(read), width, squeeze=False)
     colours = _choices([group for _, found in read for group, _ in found], colour_by, COLOURS)
-    styles = _choices([group for _, found in read for group, _ in found], style_by, _STYLES)
+    # Of each colour the first line is solid.
+    styles = {
+        colour: _choices([g for _, found in read for g, _ in found if g.labels[colour_by] == colour], style_by, _STYLES)
+        for colour in colours
+    }
     for row, (title, found) in zip(panels, read, strict=True):
         costs = [(f"cost_rate_{cost}", f"{cost}: cost per step") for cost in _costs(found)]
         columns = [("reward", "reward per episode"), *costs, (_SHARE, "risk / limit")]
@@ -46,7 +50,7 @@ def draw_training(
             for group, seeds in found:
                 look = {"color": colours[group.labels[colour_by]]}
                 if style_by is not None:
-                    look["linestyle"] = styles[group.labels[style_by]]
+                    look["linestyle"] = styles[group.labels[colour_by]][group.labels[style_by]]
                 words = [group.labels[colour_by], *([group.labels[style_by]] if style_by else [])]
                 _draw_band(axes, seeds, column, " ".join(words), look)
             if column == _SHARE:
