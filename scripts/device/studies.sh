@@ -1,6 +1,6 @@
 # usage: source scripts/device/setup.sh; bash scripts/device/studies.sh MINUTES FOLDER
 # On one GPU at once, under NVIDIA's MPS: every algorithm on point-goal with five seeds (study benchmark), and the 45 runs of
-# risk-measures. Called again with the same folder it goes on. Logs, policies and results come back as FOLDER/*.tgz in $OUT.
+# risk-measures. Called again with the same folder it goes on. Logs, policies and results come back as $OUT/*.tgz.
 minutes=$1 folder=$2
 export PYTHONUNBUFFERED=1 XLA_PYTHON_CLIENT_PREALLOCATE=false CUDA_MPS_PIPE_DIRECTORY=/tmp/mps CUDA_MPS_LOG_DIRECTORY=/tmp/mpslog
 mkdir -p /tmp/mps /tmp/mpslog "$folder"/{benchmark,risk-measures}
@@ -9,7 +9,8 @@ echo "benchmark paper" > "$folder"/benchmark/study.txt
 study() {
     log=$folder/$1.log; shift
     python3 -c "from tailsafe.cli import main; main()" study "$@" --scale paper --minutes "$minutes" >> "$log" 2>&1
-    echo "$(basename "$log") ended with $?"
+    code=$?
+    echo "$(basename "$log") ended with $code"
 }
 for algorithm in ${ALGORITHMS-srcpo cppo cvar_cpo sdac sdpo wcsac}; do
     study "$algorithm" benchmark --out "$folder"/benchmark --only point-goal --only "$algorithm" &

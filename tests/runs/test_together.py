@@ -82,7 +82,7 @@ def test_what_is_left_of_a_group_goes_on_as_it_was(together, tmp_path):
 
 
 def test_runs_that_went_different_ways_lose_nothing(tmp_path):
-    """One was finished by itself: it is complete, and the others go on. One that only went ahead is named."""
+    """One was finished by itself: it is complete, and the others go on. One that only went ahead goes on by itself."""
     base = configs_of(tmp_path)
     configs = [replace(config, settings={**config.settings, "checkpoint_every": PER_UPDATE}) for config in base]
     with pytest.raises(RunInterrupted):
@@ -96,9 +96,13 @@ def test_runs_that_went_different_ways_lose_nothing(tmp_path):
     assert updates_kept() == [2, 3, 4]
     last = kept / str(UPDATES * PER_UPDATE)
     last.rename(tmp_path / "aside")
-    with pytest.raises(InputError, match=f"no checkpoint in common.*tailsafe resume {tmp_path / '0'}"):
-        train_together(configs, progress=False)
-    assert updates_kept() == [2, 3]
+    begun = rows_without_times(tmp_path / "0")[0]
+    assert train_together(configs, progress=False).steps == UPDATES * PER_UPDATE
+    assert updates_kept() == [2, 3, 4]
+    assert rows_without_times(tmp_path / "0")[0] == begun
+    for name in ("1", "2"):
+        assert int(rows_without_times(tmp_path / name)[-1]["updates"]) == UPDATES
+    shutil.rmtree(last)
     (tmp_path / "aside").rename(last)
     assert not train_together(configs, progress=False).failed
     for name in ("1", "2"):

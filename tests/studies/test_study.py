@@ -2,17 +2,20 @@
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tailsafe as ts
 from tailsafe.errors import InputError
 from tailsafe.runs import session
+from tailsafe.runs.policy import load_policy
 from tailsafe.studies import groups as groups_module
-from tailsafe.studies.groups import Group, finished, jobs
+from tailsafe.studies.groups import Group, finished, jobs, of_one_width
 from tailsafe.studies.registry import STUDIES
 from tailsafe.studies.study import chosen, interval, over_seeds, with_reach
 from tests.runs.conftest import compile_fast
@@ -98,11 +101,17 @@ def test_interim_numbers_of_what_is_trained_so_far(three, tmp_path, capsys, monk
         return measured(place)
 
     with_groups(monkeypatch, "known-optimum", three, measure=lambda scale: measured, quick=lambda scale: counting)
-    assert command(*words, "--interim") == 3
-    assert seen == []
-    assert "0 of 2 runs measured as they are" in capsys.readouterr().err
+    assert command(*words, "--interim") == 2
+    assert "nothing of this study has been trained there" in capsys.readouterr().err
+    assert not folder.exists()
+    assert command(*words, "--interim", "--launcher", "ray") == 2
     assert command(*words, "--only", "b") == 0
     assert command(*words, "--minutes", 0) == 3
+    capsys.readouterr()
+    assert command(*words, "--interim", "--only", "a") == 3
+    out, err = capsys.readouterr()
+    assert "0 of 2 runs measured as they are" in err
+    assert "1 group is not finished; these are the numbers so far" in out
     # Half of the first group, as a stop would leave it.
     advance = session.DeviceLoop.advance
 
@@ -122,10 +131,23 @@ def test_interim_numbers_of_what_is_trained_so_far(three, tmp_path, capsys, monk
         assert [(entry["method"], entry["gap"]["mean"]) for entry in told["summary"]] == [("a", 1.0), ("b", 2.0)]
         assert told["left"] == 2
         assert seen == ["roads_a/seed-0", "roads_a/seed-1"]
+    results = json.loads((folder / "results.json").read_text())
+    assert [row.get("interim", False) for row in results["rows"]] == [True, True, False]
+    # The rest, of which one has begun and another has not: none of what there was is trained again.
+    asked = []
+
+    def counting_advance(self, state, updates, stop):
+        asked.append((int(np.asarray(state.updates).reshape(-1)[0]), np.asarray(state.updates).size))
+        return advance(self, state, updates, stop)
+
+    monkeypatch.setattr(session.DeviceLoop, "advance", counting_advance)
     assert command(*words, "--json") == 1
     told = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     assert [(entry["method"], entry["gap"]["mean"]) for entry in told["summary"]] == [("a", 2.0), ("b", 2.0)]
     assert len(seen) == 2
+    assert asked[0] == (UPDATES // 2, 2)
+    assert (0, 1) in asked[1:]
+    assert (0, 2) not in asked
 
 
 def test_without_a_name_the_studies_are_listed(call):
@@ -141,17 +163,44 @@ def test_only_some_groups(three, tmp_path, capsys):
     words = ("known-optimum", "--scale", "smoke", "--out", folder)
     assert command(*words, "--only", "d") == 2
     assert "no group of this study is 'd'; there are: roads, a, b, c" in capsys.readouterr().err
+    assert not folder.exists()
     assert command(*words, "--only", "b", "--only", "roads") == 0
     assert "not finished" not in capsys.readouterr().out
     assert json.loads((folder / "results.json").read_text())["left"] == 2
     assert not (folder / "roads_a").exists()
     assert [group.name for group in chosen(three, ["a", "c", "roads"])] == ["roads_a", "roads_c"]
+    other = Group({"problem": "toll", "method": "d"}, three[0].config)
+    with pytest.raises(InputError, match="no group of this study is all of: roads, d"):
+        chosen([*three, other], ["roads", "d"])
+
+
+def test_a_part_of_a_study_trains_as_the_whole_would(tmp_path, monkeypatch):
+    """CVaR alone has fewer dual variables than beside Wang, and must not begin with them."""
+    with_groups(
+        monkeypatch, "known-optimum", [tiny_group("a"), tiny_group("b", "wang:0.5")], measure=lambda _: measured
+    )
+    words = ("known-optimum", "--scale", "smoke", "--out", tmp_path / "study")
+    assert command(*words, "--only", "a") == 0
+    assert load_policy(tmp_path / "study" / "roads_a").description.least_cells == 5
+    assert command(*words) == 0
+
+
+def test_a_copy_without_checkpoints_is_not_trained_over(tmp_path, monkeypatch, capsys):
+    with_groups(monkeypatch, "known-optimum", [tiny_group("a")], measure=lambda _: measured)
+    words = ("known-optimum", "--scale", "smoke", "--out", tmp_path / "study")
+    assert command(*words) == 0
+    (tmp_path / "study" / "roads_a" / "result.json").unlink()
+    shutil.rmtree(tmp_path / "study" / "roads_a" / "checkpoints")
+    kept = (tmp_path / "study" / "roads_a" / "metrics.csv").read_bytes()
+    assert command(*words) == 1
+    assert "has a policy but no checkpoints to go on from" in capsys.readouterr().out
+    assert (tmp_path / "study" / "roads_a" / "metrics.csv").read_bytes() == kept
 
 
 def test_processes_may_share_a_study(three, tmp_path, monkeypatch):
     """What another one has finished meanwhile is part of the results."""
     folder = tmp_path / "study"
-    first = three[0].inside(folder)
+    first, *_ = of_one_width([group.inside(folder) for group in three])
 
     def meanwhile(place):
         list(jobs([first], measured)[0].run())

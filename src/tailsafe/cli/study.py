@@ -17,6 +17,7 @@ from tailsafe.files import replacing
 if TYPE_CHECKING:
     from tailsafe.studies.study import Study
 
+MARK = "study.txt"
 FAILED = 1
 LEFT = 3
 
@@ -63,7 +64,7 @@ def study(
     from tailsafe.runs.training import quiet_stdout
     from tailsafe.studies.launch import check_launcher
     from tailsafe.studies.registry import STUDIES
-    from tailsafe.studies.study import run_study
+    from tailsafe.studies.study import chosen, run_study
     from tailsafe.viz.figures import check_drawable
 
     if name is None:
@@ -72,8 +73,14 @@ def study(
     if name not in STUDIES:
         raise InputError(f"unknown study {name!r}; there are: {', '.join(STUDIES)}")
     folder = out or Path("studies") / f"{name}-{scale.value}"
+    # Before the folder is taken.
+    chosen(STUDIES[name].groups(scale.value), only or ())
+    if interim and not (folder / MARK).exists():
+        raise InputError(f"{folder}: nothing of this study has been trained there; leave --interim out")
     check_drawable()
     check_launcher(launcher)
+    if interim and launcher != "here":
+        raise InputError("--interim measures in this process; leave --launcher out")
     _check_folder(folder, name, scale.value)
     told = console(stderr=True)
     try:
@@ -104,7 +111,9 @@ def study(
         *labels, error = entry.values()
         out_.print(f"failed: {', '.join(map(str, labels))}: {error}", markup=False)
     if result.left:
-        out_.print(f"{result.left} groups are not finished; the same command goes on", markup=False)
+        count = "1 group is" if result.left == 1 else f"{result.left} groups are"
+        then = "these are the numbers so far" if interim else "the same command goes on"
+        out_.print(f"{count} not finished; {then}", markup=False)
     names = ", ".join(["results.json", "table.md", *result.pictures])
     out_.print(f"{folder}: {names}; next: tailsafe report {folder}", markup=False)
     raise typer.Exit(code)
@@ -120,10 +129,10 @@ def _list(studies: Mapping[str, Study], json: bool) -> None:
 
 def _check_folder(folder: Path, name: str, scale: str) -> None:
     """A folder of its own: new, empty, or of the same study at the same scale."""
-    mark = folder / "study.txt"
+    mark = folder / MARK
     text = f"{name} {scale}\n"
     try:
-        if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not mark.exists())):
+        if folder.exists() and (not folder.is_dir() or (_holds_files(folder) and not mark.exists())):
             raise InputError(f"{folder}: exists and is no study's folder; choose another with --out")
         held = mark.read_text(encoding="utf-8", errors="replace") if mark.exists() else text
         if held != text:
@@ -134,3 +143,8 @@ def _check_folder(folder: Path, name: str, scale: str) -> None:
                 partial.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror or error}") from None
+
+
+def _holds_files(folder: Path) -> bool:
+    """Besides hidden ones, as is the mark itself while another process writes it."""
+    return any(not child.name.startswith(".") for child in folder.iterdir())

@@ -193,7 +193,7 @@ class Session:
         if found is None:
             counts = [len(checkpoints.steps()) for checkpoints in self._checkpoints]
             # One each: the first ones were being written. More: the runs have gone different ways since.
-            if len(counts) > 1 and max(counts) > 1 and not _have_common(self._members):
+            if len(counts) > 1 and max(counts) > 1 and not shared_steps(self._members):
                 ahead = self._members[counts.index(max(counts))].folder
                 raise InputError(
                     f"{self._folder}: its runs have no checkpoint in common and cannot go on together; finish them one "
@@ -274,15 +274,16 @@ def _to_train(members: list[Member]) -> list[Member]:
     """Those that can go on together: where they have no checkpoint in common, without those that are complete, as runs
     are that somebody finished by themselves.
     """
-    if _have_common(members):
+    if shared_steps(members):
         return members
     left = [member for member in members if member.plan.total_steps not in _steps_of(member)]
     return left or members
 
 
-def _have_common(members: Sequence[Member]) -> bool:
-    steps = [set(_steps_of(member)) for member in members]
-    return bool(steps and set.intersection(*steps))
+def shared_steps(members: Sequence[Member]) -> set[int]:
+    """At which steps all of these runs have a checkpoint; those that were given up do not count."""
+    steps = [set(_steps_of(member)) for member in members if len(members) == 1 or failure(member.folder) is None]
+    return set.intersection(*steps) if steps else set()
 
 
 def _steps_of(member: Member) -> list[int]:

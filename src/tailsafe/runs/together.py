@@ -16,9 +16,9 @@ from tailsafe.runs.keys import RUN_DEFAULTS, scalar_names
 from tailsafe.runs.loop import HostPrograms
 from tailsafe.runs.plan import Plan, make_plan
 from tailsafe.runs.progress import Progress, make_progress
-from tailsafe.runs.session import CONFIG, Stop, Stretch
+from tailsafe.runs.session import CONFIG, Stop, Stretch, shared_steps
 from tailsafe.runs.signals import Signals
-from tailsafe.runs.training import members_of, read_config, run_members, write_configs
+from tailsafe.runs.training import check_resumable, members_of, read_config, run_members, seed_folders, write_configs
 
 
 def programs(configs: Sequence[TrainConfig]) -> list[list[TrainConfig]]:
@@ -48,20 +48,26 @@ def train_together(configs: Sequence[TrainConfig], *, progress: bool = True, unt
 def trained(
     configs: Sequence[TrainConfig], shown: Progress, stop: Stop
 ) -> Iterator[tuple[list[TrainConfig], Stretch | Exception]]:
-    """The same as it goes: which runs have been trained, and how far or why not. All at once in one program, one after
-    the other where environments are outside of JAX; there the error of one is not the end of the others.
+    """The same as it goes: which runs have been trained, and how far or why not.
+
+    All at once in one program, unless they have gone different ways (`_parts`); one after the other where environments
+    are outside of JAX. The error of one part is not the end of the others.
     """
     if len(programs(configs)) != 1:
         raise InputError("these runs do not fit into one program: they may differ in seeds, constraints and rates only")
     if any(config.out is None for config in configs):
         raise InputError("runs that are trained together need a folder each: out=...")
     prepare_jax(mjx=configs[0].backend == "mjx")
-    own = _of_equal_width(configs)
+    own = of_equal_width([_as_begun(config) for config in configs])
     plan = make_plan(own[0])
     if plan.on_device:
         plans = [plan, *map(make_plan, own[1:])]
-        members = [member for plan in plans for member in members_of(plan, _begun(plan))]
-        yield list(configs), run_members(members, own[0].folder.parent, shown, stop)
+        for part in _parts(plans):
+            try:
+                members = [member for i in part for member in members_of(plans[i], _begun(plans[i]))]
+                yield [configs[i] for i in part], run_members(members, own[0].folder.parent, shown, stop)
+            except Exception as error:
+                yield [configs[i] for i in part], error
         return
     host = HostPrograms(plan.algorithm)
     for i, (config, equal) in enumerate(zip(configs, own, strict=True)):
@@ -79,6 +85,8 @@ def _begun(plan: Plan) -> Path:
     if (folder / CONFIG).exists():
         if read_config(folder).to_json() != plan.config.to_json():
             raise InputError(f"{folder}: holds a run with other settings; choose another folder")
+        for _, place in seed_folders(plan.config, folder):
+            check_resumable(place)
         return folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,12 +96,22 @@ def _begun(plan: Plan) -> Path:
     return folder
 
 
-def _of_equal_width(configs: Sequence[TrainConfig]) -> list[TrainConfig]:
-    """With spectra of the same number of levels: dual variables are a policy's inputs.
+def _parts(plans: Sequence[Plan]) -> list[list[int]]:
+    """Which of these can go on in one program: those with a checkpoint in common, and those without any."""
+    parts: list[tuple[set[int], list[int]]] = []
+    for i, plan in enumerate(plans):
+        own = shared_steps(members_of(plan, plan.config.folder))
+        for at, (shared, part) in enumerate(parts):
+            if shared & own or not (shared or own):
+                parts[at] = (shared & own, [*part, i])
+                break
+        else:
+            parts.append((own, [i]))
+    return [part for _, part in parts]
 
-    Runs that have begun keep the number that they have, also where those that asked for it are finished by now.
-    """
-    configs = [_as_begun(config) for config in configs]
+
+def of_equal_width(configs: Sequence[TrainConfig]) -> list[TrainConfig]:
+    """Runs of one program with spectra of the same number of levels: dual variables are a policy's inputs."""
     cells = [_cells(config) for config in configs]
     if len(set(cells)) == 1:
         return list(configs)
@@ -101,6 +119,7 @@ def _of_equal_width(configs: Sequence[TrainConfig]) -> list[TrainConfig]:
 
 
 def _as_begun(config: TrainConfig) -> TrainConfig:
+    """With the number of levels that it has if it has begun, also where those that asked for it are finished by now."""
     if not (config.folder / CONFIG).exists():
         return config
     least = read_config(config.folder).settings.get("least_cells", RUN_DEFAULTS["least_cells"])

@@ -74,13 +74,18 @@ def resume(folder: str | Path, *, task: Any = None, progress: bool = True) -> Ru
     prepare_jax(mjx=config.backend == "mjx")
     if config.task is None and task is None:
         raise InputError(f"{folder}: was started from an environment object; go on with ts.resume(folder, task=...)")
+    check_resumable(folder)
+    plan = make_plan(replace(config, task=task) if task is not None else config)
+    return _run(plan, folder, make_progress(progress))
+
+
+def check_resumable(folder: Path) -> None:
+    """Refuse what would begin again over a policy that somebody has, as in a copy without its checkpoints."""
+    # Without both, the run was stopped before its first checkpoint and begins again.
     if (folder / POLICY).exists() and not (folder / CHECKPOINTS).exists():
-        # Without both, the run was stopped before its first checkpoint and begins again.
         raise InputError(
             f"{folder}: has a policy but no checkpoints to go on from; start a new run with: tailsafe train"
         )
-    plan = make_plan(replace(config, task=task) if task is not None else config)
-    return _run(plan, folder, make_progress(progress))
 
 
 def read_config(folder: Path) -> TrainConfig:

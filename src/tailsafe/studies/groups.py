@@ -20,9 +20,9 @@ from tailsafe.files import replacing, write_json
 from tailsafe.runs.config import TrainConfig
 from tailsafe.runs.policy import TENSORS_NAME
 from tailsafe.runs.progress import make_progress
-from tailsafe.runs.session import METRICS, POLICY, RunInterrupted, Stop, Stretch
+from tailsafe.runs.session import METRICS, POLICY, RunInterrupted, Stop, Stretch, failure
 from tailsafe.runs.signals import Signals
-from tailsafe.runs.together import programs, trained
+from tailsafe.runs.together import of_equal_width, programs, trained
 from tailsafe.runs.training import seed_folders
 
 RESULT = "result.json"
@@ -138,12 +138,16 @@ def so_far(group: Group, measure: Measure, stop: Stop) -> Outcome:
     rows, failed = [], []
     for seed, place in seed_folders(group.config, group.config.folder):
         labels = {**group.labels, "seed": seed}
+        why = failure(place)
+        if why is not None:
+            failed.append({**labels, "error": why})
+            continue
         if not (place / POLICY / TENSORS_NAME).exists():
             continue
         if stop.wanted():
             raise RunInterrupted(group.config.folder, 0, stop.caught or signal.SIGINT)
         try:
-            rows.append({**labels, **_interim(place, measure), "seconds": _seconds(place)})
+            rows.append({**labels, **_interim(place, measure), "seconds": _seconds(place), "interim": True})
         except Exception as error:
             failed.append({**labels, "error": _one_line(error)})
     return Outcome(group.labels, rows, failed, f"{len(rows)} of {group.config.seeds} runs measured as they are")
@@ -158,6 +162,13 @@ def _interim(place: Path, measure: Measure) -> dict[str, Any]:
     measured = measure(place)
     write_json(place / INTERIM, {"policy": held, "measured": measured})
     return measured
+
+
+def of_one_width(groups: Sequence[Group]) -> list[Group]:
+    """All groups of a study as they train together, so that any of them can begin without the others."""
+    batches = programs([group.config for group in groups])
+    equal = {config.folder: config for batch in batches for config in of_equal_width(batch)}
+    return [replace(group, config=equal[group.config.folder]) for group in groups]
 
 
 def jobs(groups: Sequence[Group], measure: Measure, until: float = math.inf, shown: bool = False) -> list[Job]:

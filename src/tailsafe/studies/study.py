@@ -15,7 +15,7 @@ from tailsafe.errors import InputError
 from tailsafe.files import replacing, write_json
 from tailsafe.runs.evaluation import student_interval
 from tailsafe.runs.signals import Signals
-from tailsafe.studies.groups import Group, Measure, Outcome, Rows, finished, jobs, name_of, so_far
+from tailsafe.studies.groups import Group, Measure, Outcome, Rows, finished, jobs, name_of, of_one_width, so_far
 from tailsafe.studies.launch import launch
 
 CONFIDENCE = 0.95
@@ -42,8 +42,8 @@ class Study:
 
 @dataclass(frozen=True)
 class Result:
-    """summary, rows: as written. failed: what went wrong. pictures: names of files. left: how many of the groups that
-    were asked for are not finished.
+    """summary, rows: as written. failed: what went wrong with groups that were asked for. pictures: names of files.
+    left: how many of those groups were not reached.
     """
 
     summary: Rows
@@ -73,7 +73,7 @@ def run_study(
     running groups; they count as `left`. A signal is raised again when everything is written. (Tasks of a cluster end
     without saving on a signal, and go on from their last checkpoint.)
     """
-    groups = [group.inside(folder) for group in study.groups(scale)]
+    groups = of_one_width([group.inside(folder) for group in study.groups(scale)])
     wanted = chosen(groups, only)
     outcomes = {group.name: done for group in groups if (done := finished(group)) is not None}
     for number, outcome in enumerate(outcomes.values(), 1):
@@ -94,27 +94,49 @@ def run_study(
         stopped = interrupted
     if not interim:
         ended = set(outcomes)
-    # What other processes have finished by now, each with its own part of the study.
-    for group in groups:
-        if group.name not in outcomes and (done := finished(group)) is not None:
-            outcomes[group.name] = done
-            ended.add(group.name)
-    known = [outcomes[group.name] for group in groups if group.name in outcomes]
-    rows = [row for outcome in known for row in outcome.rows]
-    failed = [entry for outcome in known for entry in outcome.failed]
-    summary = study.summary(rows, scale)
-    result = Result(
-        summary=summary,
-        rows=rows,
-        failed=failed,
-        pictures=study.draw(rows, summary, groups, folder),
-        table=study.table(summary),
-        left=sum(group.name not in ended for group in wanted),
-    )
-    _write(study.name, scale, result, len(groups) - len(ended), folder)
+    while True:
+        # What other processes have finished by now, each with its own part of the study; and again, as long as there
+        # was more by the time that all was written.
+        meanwhile = {g.name: done for g in groups if g.name not in ended and (done := finished(g)) is not None}
+        outcomes |= meanwhile
+        ended |= set(meanwhile)
+        result = _written(study, scale, folder, groups, wanted, outcomes, ended)
+        if not any(group.name not in ended and finished(group) is not None for group in groups):
+            break
     if stopped is not None and time.time() < end:
         raise stopped
     return result
+
+
+def _written(
+    study: Study,
+    scale: str,
+    folder: Path,
+    groups: Sequence[Group],
+    wanted: Sequence[Group],
+    outcomes: Mapping[str, Outcome],
+    ended: set[str],
+) -> Result:
+    """Summary, table and pictures of all outcomes, on the disk; the result is about the groups that were `wanted`."""
+    known = [outcomes[group.name] for group in groups if group.name in outcomes]
+    rows = [row for outcome in known for row in outcome.rows]
+    summary = study.summary(rows, scale)
+    pictures, table = study.draw(rows, summary, groups, folder), study.table(summary)
+    content = {
+        "study": study.name,
+        "scale": scale,
+        "summary": summary,
+        "failed": [entry for outcome in known for entry in outcome.failed],
+        "left": len(groups) - len(ended),
+        "pictures": pictures,
+        "rows": rows,
+    }
+    write_json(folder / "results.json", content)
+    with replacing(folder / "table.md") as partial:
+        partial.write_text(table, encoding="utf-8")
+    failed = [entry for group in wanted if group.name in outcomes for entry in outcomes[group.name].failed]
+    left = sum(group.name not in ended for group in wanted)
+    return Result(summary, rows, failed, pictures, table, left)
 
 
 def chosen(groups: Sequence[Group], only: Sequence[str]) -> list[Group]:
@@ -129,28 +151,16 @@ def chosen(groups: Sequence[Group], only: Sequence[str]) -> list[Group]:
             raise InputError(f"no group of this study is {word!r}; there are: {', '.join(labels) or 'none'}")
         for key in keys:
             allowed.setdefault(key, set()).add(word)
-    return [group for group in groups if all(group.labels[key] in words for key, words in allowed.items())]
+    found = [group for group in groups if all(group.labels[key] in words for key, words in allowed.items())]
+    if only and not found:
+        raise InputError(f"no group of this study is all of: {', '.join(only)}")
+    return found
 
 
 def _as_they_are(groups: Sequence[Group], measure: Measure, minutes: float) -> Iterator[Outcome]:
     with Signals(time.monotonic() + 60 * minutes) as stop:
         for group in groups:
             yield so_far(group, measure, stop)
-
-
-def _write(name: str, scale: str, result: Result, left: int, folder: Path) -> None:
-    content = {
-        "study": name,
-        "scale": scale,
-        "summary": result.summary,
-        "failed": result.failed,
-        "left": left,
-        "pictures": result.pictures,
-        "rows": result.rows,
-    }
-    write_json(folder / "results.json", content)
-    with replacing(folder / "table.md") as partial:
-        partial.write_text(result.table, encoding="utf-8")
 
 
 def _words(labels: Mapping[str, str]) -> str:

@@ -34,7 +34,8 @@ def draw_training(
     read = [(title, found) for title, found in read if found]
     if not read:
         return False
-    width = max(2 + len(_costs(found)) for _, found in read)
+    with_share = any(_SHARE in run.columns for _, found in read for _, runs in found for run in runs)
+    width = max(1 + with_share + len(_costs(found)) for _, found in read)
     figure = new_figure(4.8 * width, 3.2 * len(read))
     panels = figure.subplots(len(read), width, squeeze=False)
     colours = _choices([group for _, found in read for group, _ in found], colour_by, COLOURS)
@@ -45,7 +46,7 @@ def draw_training(
     }
     for row, (title, found) in zip(panels, read, strict=True):
         costs = [(f"cost_rate_{cost}", f"{cost}: cost per step") for cost in _costs(found)]
-        columns = [("reward", "reward per episode"), *costs, (_SHARE, "risk / limit")]
+        columns = [("reward", "reward per episode"), *costs, *([(_SHARE, "risk / limit")] if with_share else [])]
         for axes, (column, name) in zip(row, columns, strict=False):
             for group, seeds in found:
                 look = {"color": colours[group.labels[colour_by]]}

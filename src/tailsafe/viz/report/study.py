@@ -77,7 +77,15 @@ def read_study(folder: Path) -> Study:
     places = [child for child in inside if child.is_dir()]
     logged = [place for place in places if is_run(place)]
     unlogged = [place.name for place in places if not is_run(place) and (place / "config.json").is_file()]
-    pictures = [file for file in inside if file.suffix.lower() in (".png", ".svg") and file.is_file()]
+    drawn = results.get("pictures")
+    # Others are of an earlier call, with numbers that are no longer shown.
+    pictures = [
+        file
+        for file in inside
+        if file.suffix.lower() in (".png", ".svg")
+        and file.is_file()
+        and (not isinstance(drawn, list) or file.name in drawn)
+    ]
     return Study(
         name=folder.resolve().name,
         folder=folder,
