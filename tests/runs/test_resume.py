@@ -18,6 +18,7 @@ from tailsafe.cli import main
 from tailsafe.errors import InputError
 from tailsafe.runs import session
 from tailsafe.runs.checkpoints import Checkpoints, latest_common
+from tailsafe.runs.signals import STOPPING
 from tailsafe.runs.training import resume
 from tests.runs.tiny import (
     PER_UPDATE,
@@ -68,7 +69,8 @@ def test_an_interrupted_command_says_how_to_go_on_and_resume_equals_straight_thr
             main(arguments(folder, checkpoint_every=3 * PER_UPDATE))
     out, err = capfd.readouterr()
     assert stopped.value.code == 130
-    assert (out, err) == ("", f"stopped and saved at {4 * PER_UPDATE} steps; continue with: tailsafe resume {folder}\n")
+    at_the_end = f"stopped and saved at {4 * PER_UPDATE} steps; continue with: tailsafe resume {folder}\n"
+    assert (out, err) == ("", STOPPING.decode() + at_the_end)
     assert resume(folder, progress=False).steps == UPDATES * PER_UPDATE
     assert_same_arrays(last_arrays(folder), last_arrays(straight))
     assert rows_without_times(folder) == rows_without_times(straight)

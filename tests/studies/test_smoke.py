@@ -41,7 +41,7 @@ def test_discretization(tmp_path):
 def test_risk_measures(tmp_path):
     found = results("risk-measures", tmp_path / "study")
     assert found["pictures"] == ["scatter.png", "measures.png", "cvar_levels.png", "curves.png"]
-    names = [("cvar", "0.25"), ("cvar", "0.75"), ("pow", "0.75"), ("wang", "1.0")]
+    names = [("cvar", "0.25"), ("cvar", "0.5"), ("pow", "0.5"), ("wang", "0.5")]
     assert [(entry["measure"], entry["level"]) for entry in found["summary"]] == names
     for entry in found["summary"]:
         rows = [row for row in found["rows"] if (row["measure"], row["level"]) == (entry["measure"], entry["level"])]
@@ -51,9 +51,9 @@ def test_risk_measures(tmp_path):
         assert entry["cost_rate"]["mean"] == pytest.approx(rates.mean(), abs=1e-6)
         assert entry["percentiles"]["50"] == pytest.approx(np.median(rates))
     # Runs of one program are ordinary runs, each with its own measure and its own evaluation.
-    config = json.loads((tmp_path / "study" / "wang_1.0" / "config.json").read_text())
-    assert config["constraints"][0]["risk_measure"] == "wang:1.0"
-    evaluation = json.loads((tmp_path / "study" / "wang_1.0" / "evaluation.json").read_text())
+    config = json.loads((tmp_path / "study" / "wang_0.5" / "config.json").read_text())
+    assert config["constraints"][0]["risk_measure"] == "wang:0.5"
+    evaluation = json.loads((tmp_path / "study" / "wang_0.5" / "evaluation.json").read_text())
     assert evaluation["constraints"][0]["risk"] == found["rows"][-1]["risk"]
 
 
