@@ -90,7 +90,12 @@ def test_every_measure(algorithm, costs, risks):
     assert any(not np.array_equal(policies[0], other) for other in policies[1:])
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def some_slow(names, quick):
+    """The names, those beyond `quick` marked slow: they share their programs with one of these."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("algorithm", some_slow(ALGORITHMS, ("srcpo", "cppo", "wcsac")))
 @pytest.mark.parametrize("costs", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_runs_side_by_side_are_those_alone(algorithm, costs):
     plan = plan_of(algorithm, costs, ["cvar:0.75"])
@@ -122,12 +127,7 @@ def test_cvar_algorithms_refuse_other_spectra(algorithm, risk):
         plan_of(algorithm, 1, [risk])
 
 
-def some_slow(names, quick):
-    """The names, those beyond `quick` marked slow: they share their programs with one of these."""
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
-
-
-@pytest.mark.parametrize("algorithm", some_slow(ALGORITHMS[1:], ("cppo", "sdac", "wcsac")))
+@pytest.mark.parametrize("algorithm", some_slow(ALGORITHMS[1:], ("cppo", "wcsac")))
 def test_from_training_to_a_verdict(algorithm, tmp_path, monkeypatch):
     """Train, stop, resume, evaluate, load: everything that has a name works for every algorithm."""
 
