@@ -12,8 +12,9 @@ import pytest
 
 import tailsafe as ts
 from tailsafe.errors import InputError
+from tailsafe.runs.failures import FAILED
 from tailsafe.runs.policy import load_policy
-from tailsafe.runs.session import FAILED, RunInterrupted
+from tailsafe.runs.session import RunInterrupted
 from tailsafe.runs.together import programs, train_together
 from tests.runs.tiny import PER_UPDATE, ROOT, assert_close_arrays, finite_config, last_arrays, rows_without_times
 

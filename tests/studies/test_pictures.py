@@ -16,7 +16,8 @@ from tailsafe.viz.training import draw_training, mean_and_deviation
 def drawn(monkeypatch):
     """The figures instead of their files."""
     figures = []
-    monkeypatch.setattr(risk_measures, "save", lambda figure, path: figures.append(figure))
+    for module in (risk_measures, training):
+        monkeypatch.setattr(module, "save", lambda figure, path: figures.append(figure))
     return figures
 
 
@@ -46,24 +47,20 @@ def test_distributions_mark_their_percentiles(drawn, tmp_path):
     assert marks == pytest.approx([0.5, 0.75, 0.9, 0.95, 0.99])
 
 
-def test_training_shows_the_largest_risk_as_a_share_of_its_limit(monkeypatch, tmp_path):
+def test_training_shows_the_largest_risk_as_a_share_of_its_limit(drawn, tmp_path):
     with (tmp_path / "metrics.csv").open("w", newline="") as handle:
         writer = csv.writer(handle)
         writer.writerow(["steps", "reward", "cost_rate_a", "cost_rate_b", "risk_a", "risk_b", "limit_a", "limit_b"])
         writer.writerows([[10, 1, 0.1, 0.2, 4.0, 1.0, 2.0, 4.0], [20, 1, 0.1, 0.2, 1.0, 3.0, 2.0, 4.0]])
-    figures = []
-    monkeypatch.setattr(training, "save", lambda figure, path: figures.append(figure))
     group = Group({"algorithm": "srcpo"}, ts.TrainConfig("biped", out=tmp_path))
     assert draw_training([("biped", [group])], "algorithm", None, tmp_path / "curves.png")
-    *_, shares = figures[0].axes
+    *_, shares = drawn[0].axes
     line, limit = shares.lines
     assert line.get_ydata().tolist() == [2.0, 0.75]
     assert set(limit.get_ydata()) == {1.0}
 
 
-def test_lines_of_one_colour_differ_in_their_style(monkeypatch, tmp_path):
-    figures = []
-    monkeypatch.setattr(training, "save", lambda figure, path: figures.append(figure))
+def test_lines_of_one_colour_differ_in_their_style(drawn, tmp_path):
     groups = []
     for measure, level in (("cvar", "0.25"), ("cvar", "0.5"), ("wang", "0.5"), ("wang", "1.0"), ("wang", "1.5")):
         folder = tmp_path / f"{measure}{level}"
@@ -71,7 +68,7 @@ def test_lines_of_one_colour_differ_in_their_style(monkeypatch, tmp_path):
         (folder / "metrics.csv").write_text("steps,reward\n10,1.0\n20,2.0\n")
         groups.append(Group({"measure": measure, "level": level}, ts.TrainConfig("point-goal", out=folder)))
     assert draw_training([("point-goal", groups)], "measure", "level", tmp_path / "curves.png")
-    looks = [(line.get_color(), line.get_linestyle()) for line in figures[0].axes[0].lines]
+    looks = [(line.get_color(), line.get_linestyle()) for line in drawn[0].axes[0].lines]
     assert len(set(looks)) == 5
     assert [style for _, style in looks] == ["-", "--", "-", "--", ":"]
 

@@ -39,6 +39,18 @@ def measured(folder):
     return {"gap": float(rows), "violation": 0.0, "optimum": 1.0, "reward": 1.0}
 
 
+def stopped_by(patch, number):
+    """A signal comes during the first updates of every program."""
+    original = session.DeviceLoop.advance
+
+    def advance(self, *arguments):
+        state = original(self, *arguments)
+        os.kill(os.getpid(), number)
+        return state
+
+    patch.setattr(session.DeviceLoop, "advance", advance)
+
+
 @pytest.fixture
 def three(monkeypatch):
     """Two groups that share a program, one of two seeds, and a third that fails."""
@@ -51,15 +63,8 @@ def test_a_study_goes_on_where_it_was_and_lists_what_failed(three, tmp_path, cap
     folder = tmp_path / "study"
     words = ("known-optimum", "--scale", "smoke", "--out", folder)
     # A signal after two updates: saved, and said.
-    original = session.DeviceLoop.advance
-
-    def advance(self, *arguments):
-        state = original(self, *arguments)
-        os.kill(os.getpid(), signal.SIGTERM)
-        return state
-
     with monkeypatch.context() as patch:
-        patch.setattr(session.DeviceLoop, "advance", advance)
+        stopped_by(patch, signal.SIGTERM)
         assert command(*words) == 128 + signal.SIGTERM
     assert "stopped and saved; the same command goes on" in capsys.readouterr().err
     assert (folder / "roads_a" / "seed-1" / "checkpoints").is_dir()
@@ -113,15 +118,8 @@ def test_interim_numbers_of_what_is_trained_so_far(three, tmp_path, capsys, monk
     assert "0 of 2 runs measured as they are" in err
     assert "1 group is not finished; these are the numbers so far" in out
     # Half of the first group, as a stop would leave it.
-    advance = session.DeviceLoop.advance
-
-    def and_stop(self, *arguments):
-        state = advance(self, *arguments)
-        os.kill(os.getpid(), signal.SIGINT)
-        return state
-
     with monkeypatch.context() as patch:
-        patch.setattr(session.DeviceLoop, "advance", and_stop)
+        stopped_by(patch, signal.SIGINT)
         assert command(*words, "--only", "a") == 130
     capsys.readouterr()
     for _ in range(2):
@@ -134,7 +132,7 @@ def test_interim_numbers_of_what_is_trained_so_far(three, tmp_path, capsys, monk
     results = json.loads((folder / "results.json").read_text())
     assert [row.get("interim", False) for row in results["rows"]] == [True, True, False]
     # The rest, of which one has begun and another has not: none of what there was is trained again.
-    asked = []
+    asked, advance = [], session.DeviceLoop.advance
 
     def counting_advance(self, state, updates, stop):
         asked.append((int(np.asarray(state.updates).reshape(-1)[0]), np.asarray(state.updates).size))

@@ -83,7 +83,7 @@ def evaluate(
 
 def _healthy(folders: list[Path]) -> list[Path]:
     """Of several seeds, those that were trained to the end; the others are named."""
-    from tailsafe.runs.session import FAILED
+    from tailsafe.runs.failures import FAILED
 
     given_up = [folder for folder in folders if (folder / FAILED).exists()]
     if len(folders) == 1 or not given_up:

@@ -17,7 +17,6 @@ from tailsafe.files import replacing
 if TYPE_CHECKING:
     from tailsafe.studies.study import Study
 
-MARK = "study.txt"
 FAILED = 1
 LEFT = 3
 
@@ -66,6 +65,7 @@ def study(
     from tailsafe.studies.registry import STUDIES
     from tailsafe.studies.study import chosen, run_study
     from tailsafe.viz.figures import check_drawable
+    from tailsafe.viz.report.study import MARK
 
     if name is None:
         _list(STUDIES, json)
@@ -81,7 +81,7 @@ def study(
     check_launcher(launcher)
     if interim and launcher != "here":
         raise InputError("--interim measures in this process; leave --launcher out")
-    _check_folder(folder, name, scale.value)
+    _check_folder(folder / MARK, name, scale.value)
     told = console(stderr=True)
     try:
         with Signals(), quiet_stdout():
@@ -127,9 +127,9 @@ def _list(studies: Mapping[str, Study], json: bool) -> None:
         console().print(f"{study.name:15} {study.about}", markup=False)
 
 
-def _check_folder(folder: Path, name: str, scale: str) -> None:
-    """A folder of its own: new, empty, or of the same study at the same scale."""
-    mark = folder / MARK
+def _check_folder(mark: Path, name: str, scale: str) -> None:
+    """A folder of its own: new, empty, or of the same study at the same scale, as the file `mark` in it says."""
+    folder = mark.parent
     text = f"{name} {scale}\n"
     try:
         if folder.exists() and (not folder.is_dir() or (_holds_files(folder) and not mark.exists())):

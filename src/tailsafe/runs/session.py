@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import time
@@ -17,6 +16,7 @@ import numpy as np
 from tailsafe.errors import InputError
 from tailsafe.files import write_json
 from tailsafe.runs.checkpoints import Arrays, Checkpoints, from_arrays, latest_common, to_arrays
+from tailsafe.runs.failures import FAILED, failure
 from tailsafe.runs.logs import CsvLog, TensorBoardLog, make_row
 from tailsafe.runs.loop import DeviceLoop, HostLoop, HostPrograms, RunState, cleared, finite_flags
 from tailsafe.runs.plan import Plan
@@ -24,8 +24,6 @@ from tailsafe.runs.progress import Progress
 from tailsafe.runs.sharing import share_policy
 
 CONFIG, METRICS, TENSORBOARD, CHECKPOINTS, POLICY = "config.json", "metrics.csv", "tensorboard", "checkpoints", "policy"
-# In the folder of a run that has failed beside others that go on: what happened.
-FAILED = "failed.json"
 _STATE, _ENVIRONMENTS = "state/", "environments/"
 
 
@@ -58,14 +56,6 @@ class Member:
     plan: Plan
     seed: int
     folder: Path
-
-
-def failure(folder: Path) -> str | None:
-    """Why the run in this folder was given up, if it was."""
-    try:
-        return str(json.loads((folder / FAILED).read_text(encoding="utf-8"))["error"])
-    except (OSError, ValueError, KeyError):
-        return None
 
 
 @dataclass(frozen=True)

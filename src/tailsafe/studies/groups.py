@@ -18,9 +18,10 @@ from typing import Any
 from tailsafe.errors import InputError
 from tailsafe.files import replacing, write_json
 from tailsafe.runs.config import TrainConfig
+from tailsafe.runs.failures import failure
 from tailsafe.runs.policy import TENSORS_NAME
 from tailsafe.runs.progress import make_progress
-from tailsafe.runs.session import METRICS, POLICY, RunInterrupted, Stop, Stretch, failure
+from tailsafe.runs.session import METRICS, POLICY, RunInterrupted, Stop, Stretch
 from tailsafe.runs.signals import Signals
 from tailsafe.runs.together import of_equal_width, programs, trained
 from tailsafe.runs.training import seed_folders

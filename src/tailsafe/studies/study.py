@@ -94,15 +94,12 @@ def run_study(
         stopped = interrupted
     if not interim:
         ended = set(outcomes)
-    while True:
-        # What other processes have finished by now, each with its own part of the study; and again, as long as there
-        # was more by the time that all was written.
-        meanwhile = {g.name: done for g in groups if g.name not in ended and (done := finished(g)) is not None}
+    result = _written(study, scale, folder, groups, wanted, outcomes, ended)
+    # What other processes have finished, each with its own part of the study: whoever writes last has seen it all.
+    while meanwhile := {g.name: done for g in groups if g.name not in ended and (done := finished(g)) is not None}:
         outcomes |= meanwhile
         ended |= set(meanwhile)
         result = _written(study, scale, folder, groups, wanted, outcomes, ended)
-        if not any(group.name not in ended and finished(group) is not None for group in groups):
-            break
     if stopped is not None and time.time() < end:
         raise stopped
     return result

@@ -16,9 +16,9 @@ from tailsafe.risk import SpectralRisk, parse_spectrum
 from tailsafe.runs.description import Fields
 from tailsafe.runs.episodes import TABLE_NAME, Episodes, read_episodes
 from tailsafe.runs.evaluation import FILE_NAME, Interval, Verdict
+from tailsafe.runs.failures import failure
 from tailsafe.runs.policy import FOLDER as POLICY
 from tailsafe.runs.policy import JSON_NAME as POLICY_NAME
-from tailsafe.runs.session import failure
 from tailsafe.viz.report.media import Media, read_media
 from tailsafe.viz.run import METRICS_NAME, Curves, read_curves, run_folders
 
