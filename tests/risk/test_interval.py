@@ -1,11 +1,16 @@
 """The confidence bounds: valid for any distribution, never below nominal, and tight in the tails."""
 
+import functools
+import itertools
+
 import numpy as np
 import pytest
 from scipy import stats
 
 import tailsafe as ts
-from tailsafe.risk.interval import cdf_band
+from tailsafe.risk import betting
+from tailsafe.risk.band import band_bounds, cdf_band
+from tailsafe.risk.interval import UPPER_SHARE
 
 UPPER = 20.0
 MEASURES = [ts.Mean(), ts.CVaR(0.75), ts.CVaR(0.95), ts.Pow(0.75), ts.Wang(1.0)]
@@ -16,6 +21,19 @@ LAWS = {
     "pareto": lambda rng, shape: rng.pareto(1.2, shape),
     "binomial": lambda rng, shape: rng.binomial(8, 0.2, shape).astype(float),
     "rare disaster": lambda rng, shape: UPPER * (rng.uniform(size=shape) < 0.01),
+    "rarer disaster": lambda rng, shape: 0.1 + UPPER * (rng.uniform(size=shape) < 0.001),
+    "nothing": lambda rng, shape: np.zeros(shape),
+}
+
+# F^{-1} of each: a truth that was sampled itself would count as a miss now and then.
+QUANTILES = {
+    "uniform": lambda u: UPPER * u,
+    "half-normal": lambda u: stats.norm.ppf((1 + u) / 2),
+    "pareto": lambda u: (1 - u) ** (-1 / 1.2) - 1,
+    "binomial": lambda u: stats.binom.ppf(u, 8, 0.2),
+    "rare disaster": lambda u: UPPER * (u > 0.99),
+    "rarer disaster": lambda u: 0.1 + UPPER * (u > 0.999),
+    "nothing": np.zeros_like,
 }
 
 
@@ -23,20 +41,113 @@ def draw(law, rng, shape):
     return np.clip(LAWS[law](rng, shape), 0, UPPER)
 
 
+@functools.cache
+def truth_of(law, measure):
+    """The risk itself: of two million quantiles, whose steps cost less than a ten-thousandth of it."""
+    levels = (np.arange(2_000_000) + 0.5) / 2_000_000
+    return float(measure.risk(np.clip(QUANTILES[law](levels), 0, UPPER)))
+
+
+def misses(interval, truth):
+    return np.mean((interval.lower > truth * (1 + 1e-9)) | (truth > interval.upper))
+
+
+@pytest.mark.parametrize(("n", "rows"), [(20, 400), (200, 400), (1000, 300)])
+@pytest.mark.parametrize("law", LAWS)
+def test_coverage_is_never_below_nominal(law, n, rows):
+    samples = draw(law, np.random.default_rng(0), (rows, n))
+    for measure in (ts.CVaR(0.75), ts.Wang(1.0)):
+        truth = truth_of(law, measure)
+        interval = measure.risk_interval(samples, 0.95, UPPER)
+        assert misses(interval, truth) <= 0.05
+        assert np.all(interval.lower <= measure.risk(samples) + 1e-12)
+        assert np.all(measure.risk(samples) <= interval.upper + 1e-12)
+        # The bounds of a sequence only ever become tighter: the last ones miss if any did.
+        assert misses(measure.risk_sequence(samples, 0.8, UPPER), truth) <= 0.2
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [20, 200, 2000])
 @pytest.mark.parametrize("law", LAWS)
-def test_coverage_is_never_below_nominal(law, n):
-    """400 experiments; the true risk is that of 400,000 draws, whose own error is far below the bounds' width."""
-    rng = np.random.default_rng(0)
-    truth_samples = draw(law, rng, 400_000)
-    samples = draw(law, rng, (400, n))
+def test_coverage_over_many_experiments(law, n):
+    rng = np.random.default_rng(1)
+    experiments, at_once = 3000, 300 if n <= 200 else 60
     for measure in MEASURES:
-        truth = measure.risk(truth_samples)
-        for confidence in (0.9, 0.99):
-            low, high = measure.risk_interval(samples, confidence, UPPER)
-            assert np.mean((low <= truth) & (truth <= high)) >= confidence
-            assert np.all(low <= measure.risk(samples) + 1e-12)
-            assert np.all(measure.risk(samples) <= high + 1e-12)
+        truth = truth_of(law, measure)
+        missed = {0.8: [], 0.95: [], "sequence": []}
+        for _ in range(experiments // at_once):
+            samples = draw(law, rng, (at_once, n))
+            for confidence in (0.8, 0.95):
+                missed[confidence].append(misses(measure.risk_interval(samples, confidence, UPPER), truth))
+            missed["sequence"].append(misses(measure.risk_sequence(samples, 0.95, UPPER), truth))
+        assert np.mean(missed[0.8]) <= 0.2
+        assert np.mean(missed[0.95]) <= 0.05
+        assert np.mean(missed["sequence"]) <= 0.05
+
+
+@pytest.mark.parametrize("probability", [0.02, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("measure", [ts.Mean(), ts.CVaR(0.5), ts.Pow(0.5)], ids=str)
+def test_the_probability_of_a_wrong_bound_without_sampling(measure, probability):
+    """All 2^12 sequences of 12 costs in {0, 1}: the chance of a wrong bound is a sum, and at most the error."""
+    coins = np.array(list(itertools.product([0.0, 1.0], repeat=12)))
+    chance = np.prod(np.where(coins > 0, probability, 1 - probability), axis=1)
+    truth = float(measure.risk([0.0, 1.0], [1 - probability, probability]))
+    for horizon in (12, None):
+        for error in (0.05, 0.3):
+            high = betting.upper_bound(measure, coins, 1.0, error, horizon)
+            low = betting.lower_bound(measure, coins, error, horizon)
+            assert chance[high < truth].sum() <= error
+            assert chance[low > truth + 1e-12].sum() <= error
+
+
+def test_no_cost_at_all_is_not_certainty():
+    """A cost of `upper` in a share p of episodes is overlooked in n of them with probability (1 - p)^n."""
+    for n in (50, 500, 5000):
+        for measure in MEASURES:
+            high = measure.risk_interval(np.zeros(n), 0.95, UPPER).upper
+            mass = 1 - (0.05 * UPPER_SHARE) ** (1 / n)
+            unseen = measure.risk([0.0, UPPER], [1 - mass, mass])
+            assert unseen <= high <= min(UPPER, 1.4 * unseen)
+            assert measure.risk_sequence(np.zeros(n), 0.95, UPPER).upper > 0
+
+
+def test_costs_like_those_of_point_goal():
+    """Sums in [0, 100] with mean 0.6: a few percent above the estimate and what an unseen mass at 100 costs."""
+    rng, measure = np.random.default_rng(0), ts.CVaR(0.75)
+    costs = rng.exponential(1.45, (10, 10_000)) * (rng.uniform(size=(10, 10_000)) < 0.42)
+    truth = 1.45 * (1 + np.log(0.42 / 0.25))
+    assert truth == pytest.approx(2.2, abs=0.01)
+    for n, allowed in ((2000, 0.35), (10_000, 0.1)):
+        bounds = measure.risk_interval(costs[:, :n], 0.95, 100.0)
+        sequence = measure.risk_sequence(costs[:, :n], 0.95, 100.0)
+        assert np.all(bounds.upper >= truth)
+        assert np.median(bounds.upper) <= truth * (1 + allowed)
+        assert np.median(sequence.upper) <= truth * (1 + allowed)
+        assert np.median(bounds.lower) >= truth * (1 - allowed)
+
+
+@pytest.mark.parametrize("law", ["pareto", "rare disaster"])
+def test_sorted_samples_do_no_harm(law):
+    """Bets on the smallest costs first would find a bound that is far too low."""
+    samples = np.sort(draw(law, np.random.default_rng(0), (300, 500)), axis=1)
+    measure = ts.CVaR(0.75)
+    assert misses(measure.risk_interval(samples, 0.95, UPPER), truth_of(law, measure)) <= 0.05
+
+
+def test_the_same_samples_give_the_same_bounds_and_the_unit_does_not_matter():
+    x = np.random.default_rng(0).exponential(size=300)
+    assert ts.Pow(0.9).risk_interval(x, 0.9, UPPER) == ts.Pow(0.9).risk_interval(x.copy(), 0.9, UPPER)
+    bounds, scaled = (ts.Pow(0.9).risk_sequence(unit * x, 0.9, unit * UPPER) for unit in (1, 7))
+    assert scaled == pytest.approx([7 * bounds.lower, 7 * bounds.upper], rel=1e-9)
+
+
+def test_bounds_of_a_sequence_only_become_tighter():
+    x = np.random.default_rng(0).pareto(2.0, 3000).clip(0, UPPER)
+    for measure in (ts.CVaR(0.75), ts.Wang(1.0)):
+        looks = [measure.risk_sequence(x[:n], 0.95, UPPER) for n in (1, 2, 17, 100, 500, 3000)]
+        assert all(b.lower >= a.lower and b.upper <= a.upper for a, b in itertools.pairwise(looks))
+        assert looks[0].upper == UPPER
+        assert 0 < looks[-1].lower < measure.risk(x) < looks[-1].upper < UPPER
 
 
 def test_the_band_holds_simultaneously():
@@ -69,7 +180,8 @@ def test_tighter_in_the_tail_than_dkw_alone(measure):
     edges = np.maximum(np.arange(501) / 500 - radius, 0)
     s = measure.integral(edges)
     dkw_upper = x @ np.diff(s) + (1 - s[-1]) * UPPER
-    assert measure.risk_interval(x, 0.95, UPPER).upper < 0.7 * dkw_upper
+    assert band_bounds(measure, x, 0.95, UPPER)[1] < 0.7 * dkw_upper
+    assert measure.risk_interval(x, 0.95, UPPER).upper < 0.6 * dkw_upper
 
 
 def test_at_worst_three_percent_wider_than_dkw_alone():
@@ -77,7 +189,7 @@ def test_at_worst_three_percent_wider_than_dkw_alone():
     radius = np.sqrt(np.log(2 / 0.05) / (2 * x.size))
     edges = np.maximum(np.arange(x.size + 1) / x.size - radius, 0)
     dkw_upper = x @ np.diff(edges) + (1 - edges[-1]) * UPPER
-    high = ts.Mean().risk_interval(x, 0.95, UPPER).upper
+    _, high = band_bounds(ts.Mean(), x, 0.95, UPPER)
     assert high - x.mean() <= 1.03 * (dkw_upper - x.mean())
 
 

@@ -6,7 +6,7 @@ Nothing in here knows about reinforcement learning.
 from tailsafe.risk.custom import Spectrum
 from tailsafe.risk.dual import beta_bounds, conjugate_integral, g_beta, sub_risk
 from tailsafe.risk.empirical import quantile, spectral_risk
-from tailsafe.risk.interval import RiskInterval, risk_interval
+from tailsafe.risk.interval import RiskInterval, risk_interval, risk_sequence
 from tailsafe.risk.paper_table import paper_steps
 from tailsafe.risk.parse import parse_spectrum
 from tailsafe.risk.projection import project
@@ -30,6 +30,7 @@ __all__ = [
     "project",
     "quantile",
     "risk_interval",
+    "risk_sequence",
     "spectral_risk",
     "sub_risk",
 ]

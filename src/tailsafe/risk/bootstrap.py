@@ -7,6 +7,7 @@ outcome that was not sampled, which is what a tail risk is about: use it beside 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tailsafe.arrays import Array
 from tailsafe.errors import InputError
@@ -23,12 +24,20 @@ def bootstrap_interval(
     spectrum: SpectralRisk, samples: Array, confidence: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> RiskInterval:
     """Percentile bounds on R_sigma(X) from samples (n,). The seed makes them reproducible."""
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence is {confidence:g}; it must be in (0, 1)")
+    risks = resampled_risks(spectrum, samples, resamples, np.random.default_rng(seed))
+    low, high = np.quantile(risks, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return RiskInterval(low, high)
+
+
+def resampled_risks(
+    spectrum: SpectralRisk, samples: Array, resamples: int, generator: np.random.Generator
+) -> NDArray[np.float64]:
+    """(resamples,): R_sigma of samples (n,) drawn anew with replacement."""
     x = np.sort(checked_samples(samples))
     if x.ndim != 1:
         raise InputError(f"samples have shape {x.shape}; the bootstrap takes one sample at a time")
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence is {confidence:g}; it must be in (0, 1)")
-    generator = np.random.default_rng(seed)
     n = x.size
     # S at every share of the sample that can lie below one of its values.
     integral = spectrum.integral(np.arange(n + 1) / n)
@@ -39,5 +48,4 @@ def bootstrap_interval(
         counts = np.bincount(drawn.ravel(), minlength=block.size * n).reshape(block.size, n)
         masses = np.diff(integral[np.cumsum(counts, axis=1)], axis=1, prepend=0.0)
         risks.append(masses @ x)
-    low, high = np.quantile(np.concatenate(risks), [(1 - confidence) / 2, (1 + confidence) / 2])
-    return RiskInterval(low, high)
+    return np.concatenate(risks)

@@ -58,6 +58,12 @@ class SpectralRisk(abc.ABC):
 
         return risk_interval(self, samples, confidence, upper)
 
+    def risk_sequence(self, samples: Array, confidence: float = 0.95, upper: float | None = None) -> RiskInterval:
+        """Bounds for samples that keep coming; see `tailsafe.risk.interval.risk_sequence`."""
+        from tailsafe.risk.interval import risk_sequence
+
+        return risk_sequence(self, samples, confidence, upper)
+
     def __str__(self) -> str:
         return self.spec
 
