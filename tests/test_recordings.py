@@ -23,8 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tailsafe.envs.device import device_engine
 from tailsafe.envs.host import float64_on_host
 from tailsafe.physics.mujoco_engine import MujocoEngine
+from tailsafe.physics.warp_engine import warp_installed
 from tailsafe.tasks import PhysicsState, Readings
 from tests import recorded
 from tests.recorded import Recording
@@ -89,12 +91,10 @@ def mocap_rows(task: Any, state: Any, time: Any) -> np.ndarray:
     return np.concatenate(flat, axis=2)
 
 
-def step_mjx(recording: Recording) -> tuple[PhysicsState, Readings]:
-    """One control step of MJX in float32, in chunks of rows."""
-    from tailsafe.physics.mjx_engine import MjxEngine
-
+def step_device(recording: Recording, backend: str = "mjx") -> tuple[PhysicsState, Readings]:
+    """One control step of `mjx` or `warp` in float32, in chunks of rows."""
     task = recording.task
-    engine = MjxEngine(task)
+    engine = device_engine(task, backend)
 
     @jax.jit
     @jax.vmap
@@ -211,7 +211,7 @@ def check_step(recording: Recording, after: PhysicsState, readings: Readings, fa
 def differences_in_float64(recording: Recording) -> dict[str, np.ndarray]:
     """The differences that the MJX program shows in double precision."""
     with float64_on_host():
-        after, readings = step_mjx(recording)
+        after, readings = step_device(recording)
         _, outcome, observation = judge(recording, after, readings)
         return differences(recording, after, readings, outcome, observation)
 
@@ -232,8 +232,18 @@ def test_mujoco_steps_like_the_original(name: str, report: Any) -> None:
 @pytest.mark.parametrize("name", quick())
 def test_mjx_steps_like_the_original(name: str, report: Any) -> None:
     recording = load(name)
-    after, readings = step_mjx(recording)
+    after, readings = step_device(recording)
     check_step(recording, after, readings, factor=MJX_FACTOR, report=partial(report, name, "mjx"))
+
+
+@pytest.mark.skipif(not warp_installed(), reason="warp-lang is not installed")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", recorded.NAVIGATION)
+def test_warp_steps_like_the_original(name: str, report: Any) -> None:
+    """As `mjx`. What float32 is excused for is judged by MJX's program in float64: Warp has single precision only."""
+    recording = load(name)
+    after, readings = step_device(recording, "warp")
+    check_step(recording, after, readings, factor=MJX_FACTOR, report=partial(report, name, "warp"))
 
 
 @pytest.mark.parametrize("name", quick("point-goal"))
@@ -241,7 +251,7 @@ def test_mjx_in_float64(name: str, report: Any) -> None:
     """In double precision MJX meets the bounds of the C engine on every step."""
     recording = load(name)
     with float64_on_host():
-        after, readings = step_mjx(recording)
+        after, readings = step_device(recording)
         check_step(recording, after, readings, factor=1, report=partial(report, name, "mjx float64"))
 
 

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from tailsafe.tasks import TASKS, reset
-from tailsafe.tasks.placement import EXTENT, draw_goal
+from tailsafe.tasks.placement import EXTENT, draw_goal, draw_index
 from tests import recorded
 
 DRAWS = 400
@@ -101,6 +101,19 @@ def test_headings_are_uniform() -> None:
 def test_designated_buttons_are_uniform() -> None:
     counts = np.bincount(drawn("point-button").designated, minlength=4)
     assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_later_buttons_are_hashed_from_key_and_number_and_only_when_needed() -> None:
+    keys = jax.random.split(jax.random.key(3), 8)
+    numbers, needed = jnp.arange(8, dtype=jnp.int32), jnp.arange(8) % 2 == 0
+    draw = jax.jit(jax.vmap(lambda key, number, wanted: draw_index(key, number, 4, needed=wanted)))
+    expected = [
+        int(jax.random.randint(jax.random.fold_in(keys[i], i), (), 0, 4)) if i % 2 == 0 else 0 for i in range(8)
+    ]
+    np.testing.assert_array_equal(draw(keys, numbers, needed), expected)
+    # Every hash is a loop of its own: none may stand before the loop that runs where something is needed.
+    program = draw.lower(keys, numbers, needed).compile().as_text()
+    assert program[program.index("ENTRY") :].count(" while(") == 1
 
 
 def test_a_goal_without_room_is_not_found() -> None:

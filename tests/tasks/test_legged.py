@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from tailsafe.envs.host import HostBatch, float64_on_host
+from tailsafe.physics.interface import PhysicsState, Readings
 from tailsafe.tasks import TASKS, observation_size, task_units
-from tailsafe.tasks.base import PhysicsState, Readings
 from tailsafe.tasks.quadruped import toe_heights
-from tests.physics.test_legged_models import LEFT, RIGHT
 from tests.tasks.legged_reference import NUMBERS, Reference
+from tests.tasks.test_legged_models import LEFT, RIGHT
 
 NAMES = ("quadruped", "biped")
 BIPED_START = [0, 0, 1.0, 1, 0, 0, 0, *LEFT, *RIGHT]

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import mujoco
 from jaxtyping import Array, Float
 
+from tailsafe.physics.interface import Mocap, PhysicsState, Readings, Scalar, Simulated
 from tailsafe.physics.mjx_collisions import exact_sphere_cylinder
-from tailsafe.tasks.base import Mocap, PhysicsState, Readings, Scalar, Task
 
 
 def import_mjx() -> Any:
@@ -32,7 +32,7 @@ class MjxEngine:
 
     def __init__(
         self,
-        task: Task[Any],
+        task: Simulated,
         iterations: int | None = None,
         line_search_iterations: int | None = None,
     ) -> None:

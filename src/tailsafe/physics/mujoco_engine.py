@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import mujoco
 import mujoco.rollout
@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from tailsafe.tasks.base import Task
+from tailsafe.physics.interface import Simulated
 
 _CONTROL_SPEC = int(
     mujoco.mjtState.mjSTATE_CTRL | mujoco.mjtState.mjSTATE_MOCAP_POS | mujoco.mjtState.mjSTATE_MOCAP_QUAT
@@ -44,7 +44,7 @@ class MujocoEngine:
     contacts of the final state, and its own state is discarded.
     """
 
-    def __init__(self, task: Task[Any], num_envs: int, threads: int | None = None) -> None:
+    def __init__(self, task: Simulated, num_envs: int, threads: int | None = None) -> None:
         _log_engine_warnings()
         self.model = mujoco.MjModel.from_xml_string(task.mjcf("mujoco"))
         self.num_envs = num_envs

@@ -5,17 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tailsafe.errors import InputError
-from tailsafe.tasks.base import (
-    Mocap,
-    Outcome,
-    PhysicsState,
-    Readings,
-    Task,
-    action_size,
-    observation_size,
-    reset,
-    task_units,
-)
+from tailsafe.physics.interface import Mocap, PhysicsState, Readings
+from tailsafe.tasks.base import Outcome, Task, action_size, observation_size, reset, task_units
 from tailsafe.tasks.biped import biped_task
 from tailsafe.tasks.button import button_task
 from tailsafe.tasks.goal import goal_task

@@ -15,40 +15,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from tailsafe.physics.mjcf import EngineName
+from tailsafe.physics.interface import Mocap, PhysicsState, Readings, Scalar, Simulated
 
-Scalar = Float[Array, ""]
 State = TypeVar("State")
 # A NumPy or a JAX array.
 AnyArray = TypeVar("AnyArray", bound=Any)
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class PhysicsState:
-    """What an engine integrates: simulation time [s], joint positions (nq,) and velocities (nv,)."""
-
-    time: Scalar
-    qpos: Float[Array, " nq"]
-    qvel: Float[Array, " nv"]
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Readings:
-    """What an engine measures in a control step, with the forces of the control just applied.
-
-    sensors (S,): the model's sensors that are not contact sensors, in model order.
-    touches (K,): whether each of the task's touchable geoms is touched.
-    before (H, P = nq + nv): positions and velocities before each of the last H substeps, H as the task asks for.
-
-    Sensors and touches belong to the state after the control step; for a task whose readings lag, to the state before
-    its last substep.
-    """
-
-    sensors: Float[Array, " S"]
-    touches: Bool[Array, " K"]
-    before: Float[Array, "H P"]
 
 
 @jax.tree_util.register_dataclass
@@ -57,7 +28,7 @@ class Outcome:
     """What one control step brought.
 
     reward: (); costs (C,): the constrained costs, one per limit; components: every part of the cost by name;
-    success: the task's goal was met in this step; terminated: the episode cannot go on.
+    success: the task's goal was met in this step; terminated: the episode cannot continue.
     """
 
     reward: Scalar
@@ -65,15 +36,6 @@ class Outcome:
     components: dict[str, Scalar]
     success: Bool[Array, ""]
     terminated: Bool[Array, ""]
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Mocap:
-    """Poses of the bodies that are moved by hand: position (M, 3) [m], quaternion (M, 4) as (w, x, y, z)."""
-
-    position: Float[Array, "M 3"]
-    quaternion: Float[Array, "M 4"]
 
 
 @dataclass(frozen=True)
@@ -84,12 +46,8 @@ class CostLimit:
     value: float
 
 
-class Task(Protocol[State]):
-    """The contract between a task and the two engines. `State` is a pytree of the task's choosing."""
-
-    @property
-    def name(self) -> str:
-        """Command-line name, e.g. `point-goal`."""
+class Task(Simulated, Protocol[State]):
+    """What a task adds to its model: resets, observations, rewards, costs. `State` is a pytree of its choosing."""
 
     @property
     def gymnasium_id(self) -> str: ...
@@ -103,28 +61,8 @@ class Task(Protocol[State]):
         """Control steps until an episode is truncated."""
 
     @property
-    def substeps(self) -> int:
-        """Physics steps per control step."""
-
-    @property
     def timestep(self) -> float:
         """Seconds per physics step."""
-
-    @property
-    def solver_iterations(self) -> int:
-        """Newton iterations that engine `mjx` may take in a physics step."""
-
-    @property
-    def line_search_iterations(self) -> int:
-        """Steps of the line search in each of them: all are computed, converged or not."""
-
-    @property
-    def lagging(self) -> bool:
-        """Whether sensors and touches are those of the last substep, without a forward pass after it."""
-
-    @property
-    def remembered(self) -> int:
-        """How many of the last substeps `Readings.before` shows."""
 
     @property
     def action_reach(self) -> tuple[float, ...]:
@@ -139,19 +77,8 @@ class Task(Protocol[State]):
         """One entry per constrained cost."""
 
     @property
-    def touchable(self) -> tuple[str, ...]:
-        """Geom names behind `Readings.touches`."""
-
-    @property
-    def toucher(self) -> str | None:
-        """The body whose subtree must touch them, None for anything."""
-
-    @property
     def followed(self) -> str | None:
         """The body that a camera follows, None for one that sees the whole arena."""
-
-    def mjcf(self, engine: EngineName, *, decorations: str = "", all_sensors: bool = False) -> str:
-        """The physics model for engine `mujoco` or `mjx`."""
 
     def scenery(self) -> str:
         """MJCF of what only the eye sees: one static body per name that `scenery_positions` places."""

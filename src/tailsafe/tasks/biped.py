@@ -12,7 +12,9 @@ import numpy as np
 from jaxtyping import Array, Bool, PRNGKeyArray
 from numpy.typing import NDArray
 
-from tailsafe.physics.biped import (
+from tailsafe.physics.interface import PhysicsState, Readings, Scalar
+from tailsafe.physics.mjcf import EngineName
+from tailsafe.tasks.biped_model import (
     HEIGHT_SHIFT,
     MIRRORED,
     REFERENCE,
@@ -21,8 +23,6 @@ from tailsafe.physics.biped import (
     biped_mjcf,
     motor_constants,
 )
-from tailsafe.physics.mjcf import EngineName
-from tailsafe.tasks.base import PhysicsState, Readings, Scalar
 from tailsafe.tasks.legged import HISTORY, LeggedState, LeggedTask, Motors, at_rest
 
 _DEGREES = ((-15, 22.5), (-22.5, 22.5), (-50, 80), (-164, -37), (-140, -30))

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from tailsafe.physics.interface import Mocap, PhysicsState, Readings, Scalar
 from tailsafe.physics.mjcf import BOX_HALF_SIZE, BUTTON_HEIGHT, World
-from tailsafe.tasks.base import Mocap, Outcome, PhysicsState, Readings, Scalar
+from tailsafe.tasks.base import Outcome
 from tailsafe.tasks.navigation import (
     HAZARD_KEEPOUT,
     ROBOT_KEEPOUT,

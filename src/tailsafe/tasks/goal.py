@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from tailsafe.physics.interface import Mocap, PhysicsState, Readings, Scalar
 from tailsafe.physics.mjcf import VASE_HEIGHT, World
-from tailsafe.tasks.base import Mocap, Outcome, PhysicsState, Readings, Scalar
+from tailsafe.tasks.base import Outcome
 from tailsafe.tasks.navigation import (
+    GOAL_RGBA,
     HAZARD_KEEPOUT,
     ROBOT_KEEPOUT,
     NavigationTask,
@@ -70,7 +72,7 @@ class GoalTask(NavigationTask):
         return (*self.robot.sensor_parts, *lidar_parts("goal", "hazards", "vases"))
 
     def scenery(self) -> str:
-        return hazards_mjcf(HAZARDS) + disc_mjcf("goal", GOAL_RADIUS, 0.15, "0 1 0 0.25")
+        return hazards_mjcf(HAZARDS) + disc_mjcf("goal", GOAL_RADIUS, 0.15, GOAL_RGBA)
 
     def scenery_positions(self, state: GoalState) -> dict[str, Float[Array, " 3"]]:
         return {"goal": jnp.append(state.goal, 0.16), **hazard_positions(state.hazards)}

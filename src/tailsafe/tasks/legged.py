@@ -20,8 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from tailsafe.physics.legged import TIMESTEP
-from tailsafe.tasks.base import AnyArray, CostLimit, Mocap, Outcome, PhysicsState, Readings, Scalar
+from tailsafe.physics.interface import Mocap, PhysicsState, Readings, Scalar
+from tailsafe.tasks.base import AnyArray, CostLimit, Outcome
+from tailsafe.tasks.legged_model import TIMESTEP
 from tailsafe.tasks.placement import uniform
 from tailsafe.tasks.rotations import quaternion_matrix, yaw_matrix
 

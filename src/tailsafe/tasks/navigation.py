@@ -8,12 +8,15 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from tailsafe.physics.mjcf import EngineName, World, navigation_mjcf
-from tailsafe.tasks.base import AnyArray, CostLimit, Outcome, PhysicsState, Readings
+from tailsafe.physics.interface import PhysicsState, Readings
+from tailsafe.physics.mjcf import RED, EngineName, World, navigation_mjcf
+from tailsafe.tasks.base import AnyArray, CostLimit, Outcome
 from tailsafe.tasks.lidar import BINS, pseudo_lidars
 from tailsafe.tasks.robots import Robot
 
 HAZARD_RADIUS = 0.2
+# Red, green, blue, opacity in models; maps have the same.
+HAZARD_RGBA, GOAL_RGBA, ROBOT_RGBA = "0 0 1 0.25", "0 1 0 0.25", RED
 ROBOT_KEEPOUT = 0.4
 HAZARD_KEEPOUT = 0.18
 SUCCESS_BONUS = 1.0
@@ -118,7 +121,7 @@ def disc_mjcf(name: str, radius: float, half_height: float, rgba: str) -> str:
 
 def hazards_mjcf(count: int) -> str:
     """The hazards, for the render model."""
-    return "".join(disc_mjcf(f"hazard{i}", HAZARD_RADIUS, 0.01, "0 0 1 0.25") for i in range(count))
+    return "".join(disc_mjcf(f"hazard{i}", HAZARD_RADIUS, 0.01, HAZARD_RGBA) for i in range(count))
 
 
 def hazard_positions(hazards: Float[Array, "K 2"]) -> dict[str, Float[Array, " 3"]]:

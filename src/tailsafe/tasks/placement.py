@@ -75,7 +75,8 @@ def draw_goal(
 
     def draw(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         _, _, attempt = carry
-        round_key = jax.random.fold_in(jax.random.fold_in(key, number), attempt)
+        goal_number, attempt = _inside_the_loop(number, attempt)
+        round_key = jax.random.fold_in(jax.random.fold_in(key, goal_number), attempt)
         tries = uniform(round_key, (_GOAL_TRIES_AT_ONCE, 2), -half, half)
         clear = jnp.all(_clear(tries, others, distance), axis=1)
         first = jnp.argmax(clear)
@@ -88,11 +89,22 @@ def draw_goal(
 def draw_index(key: PRNGKeyArray, number: Int[Array, ""], count: int, needed: Any = True) -> Any:
     """Draw number `number` of an episode with `key`: an index below `count`; 0 without `needed` (see `draw_goal`)."""
 
-    def draw(_: Any) -> tuple[Any, Any]:
-        return jnp.bool_(True), jax.random.randint(jax.random.fold_in(key, number), (), 0, count, jnp.int32)
+    def draw(carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        draw_number, _ = _inside_the_loop(number, carry[0])
+        return jnp.bool_(True), jax.random.randint(jax.random.fold_in(key, draw_number), (), 0, count, jnp.int32)
 
     _, index = jax.lax.while_loop(lambda carry: needed & ~carry[0], draw, (jnp.bool_(False), jnp.int32(0)))
     return index
+
+
+def _inside_the_loop(number: Any, carried: Any) -> tuple[Any, Any]:
+    """Both unchanged, and `number` no longer a constant of the loop that carries `carried`.
+
+    XLA moves what is constant in a loop in front of it, where it runs in every control step, needed or not: hashing
+    the keys was half of a button task's work.
+    """
+    tied: tuple[Any, Any] = jax.lax.optimization_barrier((number, carried))  # type: ignore[no-untyped-call]
+    return tied
 
 
 def _clear(tries: Float[Array, "T 2"], others: Points, distance: Float[Array, " K"]) -> Bool[Array, "T K"]:

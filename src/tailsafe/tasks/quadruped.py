@@ -9,8 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from tailsafe.physics.interface import PhysicsState, Readings, Scalar
 from tailsafe.physics.mjcf import EngineName
-from tailsafe.physics.quadruped import (
+from tailsafe.tasks.legged import HISTORY, LeggedState, LeggedTask, Motors, at_rest
+from tailsafe.tasks.placement import uniform
+from tailsafe.tasks.quadruped_model import (
     CONTACT_MARGIN,
     HIPS,
     LEGS,
@@ -21,9 +24,6 @@ from tailsafe.physics.quadruped import (
     TORQUE_STIFFNESS,
     quadruped_mjcf,
 )
-from tailsafe.tasks.base import PhysicsState, Readings, Scalar
-from tailsafe.tasks.legged import HISTORY, LeggedState, LeggedTask, Motors, at_rest
-from tailsafe.tasks.placement import uniform
 from tailsafe.tasks.rotations import quaternion_matrix
 
 START_HEIGHT = 0.45

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tailsafe.physics.legged import legged_mjcf, numbers
 from tailsafe.physics.mjcf import EngineName
+from tailsafe.tasks.legged_model import legged_mjcf, numbers
 
 LEGS = ("fr", "fl", "hr", "hl")
 JOINTS = ("abduct", "thigh", "knee")

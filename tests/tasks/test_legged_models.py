@@ -4,10 +4,10 @@ import mujoco
 import numpy as np
 import pytest
 
-from tailsafe.physics.biped import MIRRORED, biped_mjcf
-from tailsafe.physics.quadruped import JOINTS as LEG_JOINTS
-from tailsafe.physics.quadruped import LEGS, quadruped_mjcf
-from tests.physics.biped_tables import BODIES, JOINTS, numbers, rows
+from tailsafe.tasks.biped_model import MIRRORED, biped_mjcf
+from tailsafe.tasks.quadruped_model import JOINTS as LEG_JOINTS
+from tailsafe.tasks.quadruped_model import LEGS, quadruped_mjcf
+from tests.tasks.biped_tables import BODIES, JOINTS, numbers, rows
 
 QUADRUPED_POSE = [0.0, -0.6435011, 1.2870022] * 4
 BIPED_POSE = [0.0, 0.0, 0.6882826, -1.5405409, -1.9] * 2

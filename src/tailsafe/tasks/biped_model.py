@@ -14,8 +14,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tailsafe.physics.legged import legged_mjcf, numbers
 from tailsafe.physics.mjcf import EngineName
+from tailsafe.tasks.legged_model import legged_mjcf, numbers
 
 SIDES = ("left", "right")
 
