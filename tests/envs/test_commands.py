@@ -66,9 +66,9 @@ def test_check_env(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypat
     assert code == 1
     assert "no info['cost']" in out
     for name, message in (
-        ("my_envs_to_check:Nothing", "no class"),
+        ("my_envs_to_check:Nothing", "has no 'Nothing'"),
         ("no_such_module:X", "cannot import"),
-        ("x", "form"),
+        ("x", "unknown task"),
     ):
         code, out, err = run(capsys, "check-env", name)
         assert code == 2

@@ -14,9 +14,9 @@ import tailsafe
 from tailsafe.envs.device import DeviceRunner
 from tailsafe.envs.host import HostBatch, float64_on_host
 from tailsafe.envs.vector import VectorEnv, make_batch
+from tailsafe.physics.interface import PhysicsState
 from tailsafe.physics.mjx_engine import MjxEngine
 from tailsafe.tasks import TASKS, Task, task_units
-from tailsafe.tasks.base import PhysicsState
 
 NAMES = ("quadruped", "biped")
 

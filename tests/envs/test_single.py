@@ -233,10 +233,10 @@ class Buttons(gymnasium.Env[Any, Any]):
     ("environment", "problem"),
     [
         (NoCost, "no info"),
-        (NegativeCost, "cost of -1"),
-        (NanCost, "NaN"),
+        (NegativeCost, "cost -1"),
+        (NanCost, "costs must be finite"),
         (ShapeShifter, "changed its shape"),
-        (NanObservation, "observation holds NaN"),
+        (NanObservation, "observation with NaN"),
         (Unseeded, "differs from step 0"),
         (Endless, "no end within 50 steps"),
         (Unbounded, "no bounds"),

@@ -1,170 +1,150 @@
-"""Is an environment fit to train on? Gymnasium's rules that matter here, and what a constrained learner needs."""
+"""Is an environment fit to train on? It is played through the adapter that trains on it: both agree in every case."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 import numpy as np
+from numpy.typing import NDArray
+
+from tailsafe.envs.finding import Found, find_environment
+from tailsafe.envs.jax_user import JaxStage
+from tailsafe.envs.metrics import Metric
+from tailsafe.envs.user import GymnasiumEnvironments, user_environments
+from tailsafe.errors import InputError
+from tailsafe.learning.spaces import ActionDescription
+
+# A policy is a plain network: of more numbers than this, pixels that is, it will not learn much.
+_MANY_NUMBERS = 4096
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. `problem` is empty where all is well."""
+    """One thing that was looked at. problem: empty where all is well. advice: no obstacle, but worth knowing."""
 
     check: str
     problem: str = ""
+    advice: str = ""
 
     @property
     def passed(self) -> bool:
         return not self.problem
 
 
-class _Broken(Exception):
-    """A problem that makes further checks pointless."""
-
-
-def check_environment(
-    make: Callable[[], gymnasium.Env[Any, Any]], max_steps: int = 10_000, seed: int = 0
-) -> list[Finding]:
-    """Look at spaces, reset, steps, costs, repeatability and episode ends of the environment that `make` builds."""
-    findings: list[Finding] = []
-
-    def passed(check: str) -> None:
-        findings.append(Finding(check))
-
-    try:
-        env = _built(make)
-        _check_spaces(env)
-        passed("observations are a Box of one axis, actions a bounded one or Discrete")
-        _check_reset(env, seed)
-        passed("reset returns a finite observation and an info dict")
-        steps = _roll(env, seed, max_steps)
-        passed("steps return five values: finite observation, finite reward, two flags, info")
-        passed("info['cost'] is there, finite and of one shape")
-        findings.append(_cost_sign(steps))
-        findings.append(_episode_end(steps, max_steps))
-        findings.append(_repeats(make, seed, steps))
-        env.close()
-    except _Broken as broken:
-        check, problem = broken.args
-        findings.append(Finding(check, problem))
-    return findings
-
-
 @dataclass(frozen=True)
-class _Taken:
-    observation: np.ndarray[Any, Any]
-    reward: float
-    cost: np.ndarray[Any, Any]
+class _Episode:
+    """T steps of one episode; columns: observation, reward, costs."""
+
+    steps: NDArray[np.float64]
     terminated: bool
     truncated: bool
 
-
-def _built(make: Callable[[], Any]) -> gymnasium.Env[Any, Any]:
-    env = make()
-    if not isinstance(env, gymnasium.Env):
-        raise _Broken("environment", f"{type(env).__name__} is not a gymnasium.Env")
-    return env
+    @property
+    def ended(self) -> bool:
+        return self.terminated or self.truncated
 
 
-def _check_spaces(env: gymnasium.Env[Any, Any]) -> None:
-    seen, chosen = getattr(env, "observation_space", None), getattr(env, "action_space", None)
-    if not isinstance(seen, gymnasium.spaces.Box) or len(seen.shape) != 1:
-        raise _Broken("spaces", f"observation_space must be a Box of one axis, is {seen}")
-    if isinstance(chosen, gymnasium.spaces.Discrete):
-        return
-    if not isinstance(chosen, gymnasium.spaces.Box) or len(chosen.shape) != 1:
-        raise _Broken("spaces", f"action_space must be a Box of one axis or Discrete, is {chosen}")
-    if not chosen.is_bounded():
-        raise _Broken("spaces", "action_space has no bounds: actions could not be scaled")
-
-
-def _check_reset(env: gymnasium.Env[Any, Any], seed: int) -> None:
-    answer = _call("reset", lambda: env.reset(seed=seed))
-    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
-        raise _Broken("reset", "reset(seed=...) must return (observation, info)")
-    _check_observation(env, answer[0], "reset")
-
-
-def _check_observation(env: gymnasium.Env[Any, Any], observation: Any, where: str) -> None:
-    array = np.asarray(observation)
-    if array.shape != env.observation_space.shape:
-        raise _Broken(where, f"observation has shape {array.shape}, the space says {env.observation_space.shape}")
-    if not np.isfinite(array).all():
-        raise _Broken(where, "observation holds NaN or infinity")
-
-
-def _roll(env: gymnasium.Env[Any, Any], seed: int, max_steps: int) -> list[_Taken]:
-    env.action_space.seed(seed)
-    env.reset(seed=seed)
-    steps: list[_Taken] = []
-    while len(steps) < max_steps:
-        answer = _call("step", lambda: env.step(env.action_space.sample()))
-        if not (isinstance(answer, tuple) and len(answer) == 5):
-            raise _Broken("step", "step must return (observation, reward, terminated, truncated, info)")
-        observation, reward, terminated, truncated, info = answer
-        _check_observation(env, observation, f"step {len(steps)}")
-        if not np.isfinite(reward):
-            raise _Broken(f"step {len(steps)}", f"reward is {reward}")
-        if not all(isinstance(flag, (bool, np.bool_)) for flag in (terminated, truncated)):
-            raise _Broken(f"step {len(steps)}", "terminated and truncated must be bool")
-        cost = _cost(info, len(steps))
-        if steps and cost.shape != steps[0].cost.shape:
-            raise _Broken("cost", f"info['cost'] changed its shape from {steps[0].cost.shape} to {cost.shape}")
-        steps.append(_Taken(np.array(observation), float(reward), cost, bool(terminated), bool(truncated)))
-        if terminated or truncated:
-            break
-    return steps
-
-
-def _cost(info: Any, step: int) -> np.ndarray[Any, Any]:
-    if not isinstance(info, dict) or "cost" not in info:
-        raise _Broken("cost", f"step {step} has no info['cost']: the vector of costs, one entry per constraint")
+def check_environment(
+    task: Any, max_steps: int = 10_000, seed: int = 0, metrics: Sequence[Metric] = ()
+) -> list[Finding]:
+    """Look at spaces, steps, costs, repeatability and episode ends of an environment (see `find_environment`)."""
+    found = task if isinstance(task, Found) else find_environment(task)
+    findings: list[Finding] = []
+    check = "it is built, and its spaces can be learned on"
     try:
-        cost = np.asarray(info["cost"], float)
-    except (TypeError, ValueError):
-        raise _Broken("cost", f"info['cost'] must be numbers, is {type(info['cost']).__name__}") from None
-    if cost.ndim > 1 or cost.size == 0:
-        raise _Broken("cost", f"info['cost'] must be a number or a vector, has shape {cost.shape}")
-    if not np.isfinite(cost).all():
-        raise _Broken("cost", f"info['cost'] holds NaN or infinity at step {step}")
-    return np.atleast_1d(cost)
+        environments = _opened(found, metrics)
+        spec = environments.spec
+        findings.append(Finding(check, advice=_size_advice(spec.observation_size)))
+        check = "reset and steps return what they should, with finite numbers and costs of one shape"
+        try:
+            episode = _roll(environments, spec.native_actions, seed, max_steps)
+        finally:
+            environments.close()
+        findings.append(Finding(check))
+        findings.append(Finding(f"costs are not negative: {', '.join(spec.cost_names)}", advice=_bound_advice(spec)))
+        findings.append(_end(episode, max_steps))
+        check = "the same seed gives the same episode"
+        again = _opened(found, metrics)
+        try:
+            findings.append(_repeats(check, episode, _roll(again, spec.native_actions, seed, len(episode.steps))))
+        finally:
+            again.close()
+        findings.append(_saving(found, environments))
+    except InputError as error:
+        findings.append(Finding(check, str(error).removeprefix(f"environment {found.name}: ")))
+    return findings
 
 
-def _cost_sign(steps: list[_Taken]) -> Finding:
-    check = "costs are not negative"
-    lowest = min(float(step.cost.min()) for step in steps)
-    if lowest < 0:
-        return Finding(check, f"a cost of {lowest:g}: more cost must mean less safe, and safe must cost 0")
-    return Finding(check)
+def _opened(found: Found, metrics: Sequence[Metric]) -> Any:
+    environments = user_environments(found, 1, metrics=metrics)
+    return environments if isinstance(environments, GymnasiumEnvironments) else JaxStage(environments)
 
 
-def _episode_end(steps: list[_Taken], max_steps: int) -> Finding:
+def _roll(environments: Any, actions: ActionDescription, seed: int, max_steps: int) -> _Episode:
+    """Random actions until the first episode ends."""
+    rng = np.random.default_rng(seed)
+    environments.reset(seed)
+    rows = []
+    for _ in range(max_steps):
+        if actions.kind == "box":
+            action = rng.uniform(-1, 1, (1, actions.size))
+        else:
+            action = np.eye(actions.size)[rng.integers(actions.size, size=1)]
+        moved = environments.step(action.astype(np.float32))
+        rows.append(np.concatenate([moved.next_observation[0], moved.reward, moved.costs[0]]).astype(np.float64))
+        if moved.terminated[0] or moved.truncated[0]:
+            return _Episode(np.stack(rows), bool(moved.terminated[0]), bool(moved.truncated[0]))
+    return _Episode(np.stack(rows), terminated=False, truncated=False)
+
+
+def _size_advice(size: int) -> str:
+    if size <= _MANY_NUMBERS:
+        return ""
+    return f"observations are {size:,} numbers, flattened for a plain network: pass features rather than images"
+
+
+def _bound_advice(spec: Any) -> str:
+    unknown = [name for name, largest in zip(spec.cost_names, spec.largest_costs, strict=True) if np.isinf(largest)]
+    if not unknown:
+        return ""
+    return (
+        f"the most that a step can cost is not known for {', '.join(unknown)}, so no upper confidence bound holds for "
+        "every distribution: declare largest_costs"
+    )
+
+
+def _end(episode: _Episode, max_steps: int) -> Finding:
     check = "episodes end"
-    if not (steps[-1].terminated or steps[-1].truncated):
+    if not episode.ended:
         return Finding(check, f"no end within {max_steps} steps: wrap it in gymnasium.wrappers.TimeLimit")
+    if episode.terminated:
+        return Finding(check)
+    advice = (
+        f"after {len(episode.steps)} steps the episode was truncated: the learner adds the value of what would have "
+        "followed. If nothing would, return terminated instead"
+    )
+    return Finding(check, advice=advice)
+
+
+def _repeats(check: str, first: _Episode, second: _Episode) -> Finding:
+    count = min(len(first.steps), len(second.steps))
+    different = (first.steps[:count] != second.steps[:count]).any(1)
+    if different.any():
+        step = int(different.argmax())
+        return Finding(check, f"a second run with the same seed and actions differs from step {step} on")
+    if len(first.steps) != len(second.steps):
+        return Finding(check, f"a second run ended after {len(second.steps)} steps instead of {len(first.steps)}")
     return Finding(check)
 
 
-def _repeats(make: Callable[[], Any], seed: int, steps: list[_Taken]) -> Finding:
-    check = "the same seed gives the same episode"
-    again = make()
-    repeated = _roll(again, seed, len(steps))
-    again.close()
-    for index, (first, second) in enumerate(zip(steps, repeated, strict=False)):
-        same = np.array_equal(first.observation, second.observation) and first.reward == second.reward
-        if not (same and np.array_equal(first.cost, second.cost)):
-            return Finding(check, f"a second run with the same seed and actions differs from step {index} on")
-    if len(steps) != len(repeated):
-        return Finding(check, f"a second run ended after {len(repeated)} steps instead of {len(steps)}")
-    return Finding(check)
-
-
-def _call(name: str, call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except Exception as error:
-        raise _Broken(name, f"{name} raised {type(error).__name__}: {error}") from error
+def _saving(found: Found, environments: Any) -> Finding:
+    check = "runs can be resumed"
+    if found.source is None:
+        return Finding(
+            check, advice="no name leads to it from another process: resume and evaluate need it passed again"
+        )
+    if not isinstance(environments, GymnasiumEnvironments):
+        return Finding(check)
+    return Finding(check, advice="a running episode cannot be saved: a resumed run begins new ones")

@@ -1,8 +1,8 @@
-"""Batches of environments on MJX: physics, task logic and resets in one program, for `jit` and `scan`."""
+"""Batches of environments on a device: physics, task logic and resets in one program, for `jit` and `scan`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tailsafe.envs.episodes import Episode, Step, begin, conclude, environment_keys, start
 from tailsafe.physics.compilation import prepare_jax
 from tailsafe.physics.mjx_engine import MjxEngine
+from tailsafe.physics.warp_engine import Use, WarpEngine
 from tailsafe.tasks.base import Task
 
 
@@ -34,23 +35,28 @@ class NextEpisode:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DeviceState:
-    """Running episodes and their successors; every leaf has a leading axis N."""
+    """Running episodes and their successors; every leaf has a leading axis N.
+
+    use: how far the buffers of engine `warp` were filled since the start; None on engine `mjx`, which has none.
+    """
 
     episode: Episode
     following: NextEpisode
+    use: Use | None = None
 
 
 class DeviceBatch:
-    """Environments on engine `mjx`, as pure functions of a `DeviceState`."""
+    """Environments on engine `mjx` or `warp`, as pure functions of a `DeviceState`."""
 
-    def __init__(self, task: Task[Any], engine: MjxEngine | None = None) -> None:
+    def __init__(self, task: Task[Any], engine: MjxEngine | WarpEngine | None = None) -> None:
         self.task = task
         self.engine = engine or MjxEngine(task)
 
     def init(self, keys: PRNGKeyArray) -> DeviceState:
         """Begin the first episode of the environments with these keys (N,)."""
         episode = self.begin_episodes(self.task, keys)
-        return DeviceState(episode=episode, following=jax.vmap(self._first_attempt)(episode))
+        use = Use.none(episode.steps.shape) if isinstance(self.engine, WarpEngine) else None
+        return DeviceState(episode=episode, following=jax.vmap(self._first_attempt)(episode), use=use)
 
     @staticmethod
     def begin_episodes(task: Task[Any], keys: PRNGKeyArray) -> Episode:
@@ -64,8 +70,15 @@ class DeviceBatch:
 
     def move(self, state: DeviceState, actions: Float[Array, "N A"]) -> tuple[DeviceState, Step]:
         """One control step everywhere; ended episodes are left as they are."""
-        episode, step = jax.vmap(self._step_one)(state.episode, actions)
-        return DeviceState(episode, state.following), step
+        episode, step, use = jax.vmap(self._step_one)(state.episode, actions)
+        if use is not None and state.use is not None:
+            use = state.use.merged(use)
+        return DeviceState(episode, state.following, use), step
+
+    def check(self, state: DeviceState) -> None:
+        """Raise an error where a buffer of the engine was too small, outside of JAX. Leaves may have more axes."""
+        if state.use is not None and isinstance(self.engine, WarpEngine):
+            self.engine.check(state.use)
 
     def renew(self, state: DeviceState, done: Bool[Array, " N"]) -> DeviceState:
         """Begin the next episode where `done`, and attempt to draw the ones after."""
@@ -84,16 +97,19 @@ class DeviceBatch:
             self._begin_where,
             lambda _, unchanged: unchanged,
             done,
-            DeviceState(state.episode, following),
+            replace(state, following=following),
         )
         return renewed
 
-    def _step_one(self, episode: Episode, action: Float[Array, " A"]) -> tuple[Episode, Step]:
+    def _step_one(self, episode: Episode, action: Float[Array, " A"]) -> tuple[Episode, Step, Use | None]:
         controls = self.task.controls(action, self.task.memory(episode.task))
-        physics, readings = self.engine.step(
-            episode.physics, controls, lambda time: self.task.mocap(episode.task, time)
-        )
-        return conclude(self.task, episode, controls, physics, readings)
+        inputs = (episode.physics, controls, lambda time: self.task.mocap(episode.task, time))
+        use = None
+        if isinstance(self.engine, WarpEngine):
+            physics, readings, use = self.engine.step_counted(*inputs)
+        else:
+            physics, readings = self.engine.step(*inputs)
+        return *conclude(self.task, episode, controls, physics, readings), use
 
     def _first_attempt(self, episode: Episode) -> NextEpisode:
         drawn, valid = self.task.try_reset(_attempt_key(episode, jnp.int32(0)))
@@ -113,7 +129,12 @@ class DeviceBatch:
             return jax.tree.map(lambda before, after: jnp.where(ended, after, before), old, new)
 
         begun: DeviceState = jax.vmap(begin_one)(done, state.episode, state.following)
-        return begun
+        return replace(begun, use=state.use)
+
+
+def device_engine(task: Task[Any], backend: str) -> MjxEngine | WarpEngine:
+    """The engine called `mjx` or `warp`."""
+    return WarpEngine(task) if backend == "warp" else MjxEngine(task)
 
 
 def _attempt_key(episode: Episode, attempt: Int[Array, ""]) -> PRNGKeyArray:
@@ -124,11 +145,12 @@ def _attempt_key(episode: Episode, attempt: Int[Array, ""]) -> PRNGKeyArray:
 class DeviceRunner:
     """A `DeviceBatch` with its state: the same face as `HostBatch`, for callers outside of JAX."""
 
-    def __init__(self, task: Task[Any], num_envs: int) -> None:
-        prepare_jax()
+    def __init__(self, task: Task[Any], num_envs: int, backend: str = "mjx") -> None:
+        prepare_jax(mjx=backend == "mjx")
         self.task = task
         self.num_envs = num_envs
-        batch = DeviceBatch(task)
+        batch = DeviceBatch(task, device_engine(task, backend))
+        self._check = batch.check
         self._init = jax.jit(batch.init)
         self._step = jax.jit(batch.step)
         self._renew = jax.jit(batch.renew)
@@ -141,9 +163,10 @@ class DeviceRunner:
     def step(self, actions: Float[NDArray[np.float64], "N A"], *, renew: bool = True) -> Step:
         """One control step everywhere, and the next episode where one ended."""
         if not renew:
-            raise NotImplementedError("the mjx engine begins the next episode within its step")
+            raise NotImplementedError("engines on a device begin the next episode within their step")
         step: Step
         self.state, step = self._step(self.state, jnp.asarray(actions, float))
+        self._check(self.state)
         return step
 
     def renew(self, done: Bool[NDArray[np.bool_], " N"]) -> Episode:
@@ -163,7 +186,7 @@ class DeviceRunner:
 
     @episode.setter
     def episode(self, episode: Episode) -> None:
-        self.state = DeviceState(episode, self.state.following)
+        self.state = replace(self.state, episode=episode)
 
     def close(self) -> None:
         """Nothing to stop."""

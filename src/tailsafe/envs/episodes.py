@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from tailsafe.tasks.base import Outcome, PhysicsState, Readings, Scalar, Task, reset
+from tailsafe.physics.interface import PhysicsState, Readings, Scalar
+from tailsafe.tasks.base import Outcome, Task, reset
 
 # What the original pays when its simulator fails.
 UNSTABLE_REWARD = -10.0

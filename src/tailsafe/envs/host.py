@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from tailsafe.envs.episodes import Episode, Step, begin, conclude, environment_keys, start
 from tailsafe.envs.packing import Packed, Packing
+from tailsafe.physics.interface import PhysicsState, Readings
 from tailsafe.physics.mujoco_engine import MujocoEngine
-from tailsafe.tasks.base import PhysicsState, Readings, Task, action_size
+from tailsafe.tasks.base import Task, action_size
 
 
 @contextlib.contextmanager
@@ -117,21 +118,22 @@ class HostBatch:
         whole = np.concatenate(parts) if len(parts) > 1 else np.asarray(parts[0])
         return whole[: self.num_envs]
 
-    def _take(self, packed: list[Packed]) -> None:
+    def _take(self, results: list[tuple[Packed, Array]]) -> None:
         """Make these the running episodes, and hand the engine what it needs for the next step."""
-        self._packed = packed
-        self._seen: Any = jax.tree.map(self._join, *packed)
+        self._packed = [packed for packed, _ in results]
+        self._seen: Any = jax.tree.map(self._join, *self._packed)
         self._state = np.ascontiguousarray(self._part("state"))
-        self.engine.set_mocap(self._part("mocap"))
+        self.engine.set_mocap(self._join(*(mocap for _, mocap in results)))
 
     def _part(self, name: str) -> Any:
         return self._programs.packing.unpack(self._seen, name)
 
 
 class _Programs:
-    """The jitted functions of a task on the host, from packed batches to packed batches.
+    """The jitted functions of a task on the host, from packed batches to packed batches and the next mocap poses.
 
-    A packed batch holds the episodes, the step that led there, and what the next native call needs.
+    A packed batch holds the episodes, the step that led there, and the states that the next native call takes. The
+    poses of its substeps stay beside it: they can be most of the numbers, and no program reads them.
     """
 
     def __init__(self, task: Task[Any]) -> None:
@@ -144,12 +146,11 @@ class _Programs:
         _, self._step = jax.eval_shape(
             partial(conclude, task), episode, self._controls, episode.physics, self._readings
         )
-        state, mocap = jax.eval_shape(partial(_prepare, task), episode)
+        state, _ = jax.eval_shape(partial(_prepare, task), episode)
         self.packing = Packing(
             episode=episode,
             step=self._step,
             state=state,
-            mocap=mocap,
             observation=episode.observation,
             memory=memory,
         )
@@ -161,17 +162,18 @@ class _Programs:
     def _episode(self, packed: Packed) -> Any:
         return self.packing.unpack(packed, "episode")
 
-    def _pack(self, episode: Episode, step: Step | None = None) -> Packed:
+    def _pack(self, episode: Episode, step: Step | None = None) -> tuple[Packed, Float[Array, "N T M7"]]:
         size = episode.steps.shape[0]
         if step is None:
             step = jax.tree.map(lambda leaf: jnp.zeros((size, *leaf.shape), leaf.dtype), self._step)
         state, mocap = jax.vmap(partial(_prepare, self._task))(episode)
         memory = jax.vmap(self._task.memory)(episode.task)
-        return self.packing.pack(
-            episode=episode, step=step, state=state, mocap=mocap, observation=episode.observation, memory=memory
+        packed = self.packing.pack(
+            episode=episode, step=step, state=state, observation=episode.observation, memory=memory
         )
+        return packed, mocap
 
-    def _finish(self, packed: Packed, measured: Float[Array, "N M"]) -> Packed:
+    def _finish(self, packed: Packed, measured: Float[Array, "N M"]) -> tuple[Packed, Float[Array, "N T M7"]]:
         """measured: controls and the parts of `Measured`, side by side."""
         readings = self._readings
 

@@ -16,8 +16,8 @@ from tailsafe.envs.episodes import Episode, Step
 from tailsafe.errors import InputError
 from tailsafe.tasks import Task, action_size, get_task, observation_size
 
-Backend = Literal["mujoco", "mjx"]
-BACKENDS: tuple[Backend, ...] = ("mujoco", "mjx")
+Backend = Literal["mujoco", "warp", "mjx"]
+BACKENDS: tuple[Backend, ...] = ("mujoco", "warp", "mjx")
 
 # Parts of an observation that cannot leave these bounds; the others have none.
 _BOUNDS = {"magnetometer": (-0.5, 0.5), "ballquat_rear": (-1.0, 1.0)}
@@ -116,7 +116,8 @@ def make_vec(
 
     Args:
       task: its name (`point-goal`) or Gymnasium id.
-      backend: `mujoco` (C engine on `threads` cores, default all), `mjx` (JAX), or `auto`: `mjx` where JAX sees a GPU.
+      backend: `mujoco` (C engine on `threads` cores, default all), `warp` (CUDA GPU), `mjx` (JAX), or `auto`: see
+        `usual_backend`.
       seed: environment i of a seed is the same in a batch of any size and on either engine.
     """
     chosen = get_task(task) if isinstance(task, str) else task
@@ -128,18 +129,27 @@ def make_vec(
 def make_batch(task: Task[Any], num_envs: int, backend: str, threads: int | None = None) -> Batch:
     """The engine's batch of a task."""
     if backend == "auto":
-        import jax
-
-        backend = "mujoco" if jax.default_backend() == "cpu" else "mjx"
+        backend = usual_backend()
     if backend == "mujoco":
         from tailsafe.envs.host import HostBatch
 
         return HostBatch(task, num_envs, threads)
-    if backend == "mjx":
+    if backend in ("warp", "mjx"):
         from tailsafe.envs.device import DeviceRunner
 
-        return DeviceRunner(task, num_envs)
+        return DeviceRunner(task, num_envs, backend)
     raise InputError(f"unknown backend {backend!r}; there are: auto, {', '.join(BACKENDS)}")
+
+
+def usual_backend() -> Backend:
+    """The engine for this machine: `mujoco` without a GPU, `warp` on a CUDA GPU where it is installed, else `mjx`."""
+    import jax
+
+    if jax.default_backend() == "cpu":
+        return "mujoco"
+    from tailsafe.physics.warp_engine import warp_installed
+
+    return "warp" if jax.devices()[0].platform in ("gpu", "cuda") and warp_installed() else "mjx"
 
 
 def check_actions(actions: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:

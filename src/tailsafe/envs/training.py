@@ -1,13 +1,13 @@
 """Environments as a learner takes them: tasks on either engine, finite problems, and Gymnasium ones.
 
-All of them fit one of the two protocols of `learning.environments`. First episodes of tasks are staggered: environment
+All of them fit one of the two protocols of `learning.interface`. First episodes of tasks are staggered: environment
 i of N begins as if it had taken i / N of its steps, so that episodes do not all end in the same step. Where a world
 would stand still until its episode ends, the episode can be cut (`cut_halted`): no action matters any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,20 +18,23 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import NDArray
 
-from tailsafe.envs.device import DeviceBatch, DeviceState
+from tailsafe.envs.device import DeviceBatch, DeviceState, device_engine
 from tailsafe.envs.episodes import Episode
+from tailsafe.envs.finding import Source, find_environment, nearest
+from tailsafe.envs.finite import FiniteEnvironments
 from tailsafe.envs.host import HostBatch, float64_on_host
 from tailsafe.envs.registration import GYMNASIUM_IDS
-from tailsafe.envs.user import UserEnvironments, environment_factory
-from tailsafe.envs.vector import BACKENDS
+from tailsafe.envs.user import user_environments
+from tailsafe.envs.vector import BACKENDS, usual_backend
 from tailsafe.errors import InputError
 from tailsafe.learning.actions import BoxActions
 from tailsafe.learning.chunks import Transition
-from tailsafe.learning.environments import EnvironmentSpec, HostEnvironments, JaxEnvironments
+from tailsafe.learning.interface import EnvironmentSpec, HostEnvironments, JaxEnvironments
+from tailsafe.learning.spaces import ActionDescription
 from tailsafe.physics.compilation import prepare_jax
+from tailsafe.physics.warp_engine import import_warp
 from tailsafe.tabular.problem import FiniteCMDP
 from tailsafe.tasks import TASKS, Task, action_size, get_task, observation_size, task_units
-from tailsafe.tasks.finite import FiniteEnvironments
 
 FINITE = "finite"
 
@@ -46,12 +49,10 @@ def task_spec(task: Task[Any]) -> EnvironmentSpec:
         episode_length=task.episode_length,
         largest_costs=(1.0,) * len(task.limits),
         limits=tuple(limit.value for limit in task.limits),
+        native_actions=ActionDescription.of(
+            BoxActions(action_size(task)), [-reach for reach in task.action_reach], task.action_reach
+        ),
     )
-
-
-def task_bounds(task: Task[Any]) -> tuple[list[float], list[float]]:
-    """(low, high) of a task's actions."""
-    return [-reach for reach in task.action_reach], list(task.action_reach)
 
 
 def staggered_steps(episode_length: int, num_envs: int) -> NDArray[np.int32]:
@@ -64,15 +65,14 @@ def repeats_of(task: Task[Any], steps: Any, halted: Any) -> Any:
     return (task.episode_length - steps + 1) * halted
 
 
-class MjxEnvironments:
-    """A task on engine `mjx`, as pure functions for `jit`, `vmap` and `scan`."""
+class DeviceEnvironments:
+    """A task on engine `mjx` or `warp`, as pure functions for `jit`, `vmap` and `scan`."""
 
-    def __init__(self, task: Task[Any], num_envs: int, *, cut_halted: bool = False) -> None:
+    def __init__(self, task: Task[Any], backend: str, num_envs: int, *, cut_halted: bool = False) -> None:
         self.num_envs = num_envs
         self.cut_halted = cut_halted
         self.spec = task_spec(task)
-        self.action_bounds = task_bounds(task)
-        self._batch = DeviceBatch(task)
+        self._batch = DeviceBatch(task, device_engine(task, backend))
         self._steps = staggered_steps(task.episode_length, num_envs)
 
     def init(self, key: PRNGKeyArray) -> DeviceState:
@@ -103,6 +103,10 @@ class MjxEnvironments:
         )
         return state, transition
 
+    def check(self, state: DeviceState) -> None:
+        """Raise an error if the physics so far cannot be trusted; see `DeviceBatch.check`."""
+        self._batch.check(state)
+
 
 class MujocoEnvironments:
     """A task on engine `mujoco`: native physics on the host, in double precision; learners get single precision."""
@@ -111,7 +115,6 @@ class MujocoEnvironments:
         self.num_envs = num_envs
         self.cut_halted = cut_halted
         self.spec = task_spec(task)
-        self.action_bounds = task_bounds(task)
         self._batch = HostBatch(task, num_envs, threads)
         self._steps = staggered_steps(task.episode_length, num_envs)
 
@@ -181,47 +184,64 @@ class Resolved:
 
     family: `finite`, `navigation`, `legged` or `user`. text: its name for folders. reference: what names it
     in a configuration file, None for an object that has no name. backend: the engine of a built-in task, else "auto".
-    make: from the number of environments; for built-in tasks also `cut_halted`.
+    make: from the number of environments; for built-in tasks also `cut_halted`, for a user's `workers` and `metrics`.
     """
 
     family: str
     text: str
-    reference: str | None
+    reference: str | Source | None
     backend: str
     make: Callable[..., JaxEnvironments | HostEnvironments]
 
 
-def resolve(task: Any, backend: str = "auto", problem: FiniteCMDP | None = None) -> Resolved:
-    """Find out what `task` is: a task's name, a Gymnasium id, MODULE:CLASS, an environment or what builds one."""
+def resolve(
+    task: Any,
+    backend: str = "auto",
+    problem: FiniteCMDP | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Resolved:
+    """Find out what `task` is: a task's name, or see `envs.finding`. arguments: of a user's environment."""
     if backend not in ("auto", *BACKENDS):
         raise InputError(f"unknown backend {backend!r}; there are: auto, {', '.join(BACKENDS)}")
+    built_in = isinstance(task, str) and (task == FINITE or task in TASKS or task in GYMNASIUM_IDS)
+    if built_in and arguments:
+        raise InputError(f"arguments (--env-arg) are for environments of your own; {task} takes none")
     if task == FINITE:
         if problem is None:
             raise InputError("the task finite needs a problem: --set problem=FILE.json")
         return Resolved(FINITE, FINITE, FINITE, "auto", partial(FiniteEnvironments, problem))
     if problem is not None:
         raise InputError(f"a problem is for the task finite, not for {task!r}")
-    if isinstance(task, str) and (task in TASKS or task in GYMNASIUM_IDS):
+    if built_in:
         return _resolve_task(get_task(task), backend)
-    if isinstance(task, str) and ":" not in task and "/" not in task:
-        import gymnasium
-
-        if task not in gymnasium.registry:
-            raise InputError(
-                f"unknown task {task!r}; there are: {FINITE}, {', '.join(TASKS)}, Gymnasium ids and MODULE:CLASS"
-            )
+    if isinstance(task, str):
+        check_name(task)
     if backend != "auto":
         raise InputError(f"backend {backend} is for the built-in tasks; an environment brings its own engine")
-    factory, text, reference = environment_factory(task)
-    name = reference or text  # what another process would find it by, if anything
-    return Resolved("user", text, reference, "auto", lambda num_envs: UserEnvironments(factory, num_envs, name))
+    found = find_environment(task, arguments)
+    return Resolved("user", found.text, found.source, "auto", partial(user_environments, found))
+
+
+def check_name(name: str) -> None:
+    """An `InputError` that names the nearest one, unless `name` is known or says where an environment is."""
+    import gymnasium
+
+    if name in TASKS or name in gymnasium.registry or ":" in name:
+        return
+    hint = nearest(name, [FINITE, *TASKS, *GYMNASIUM_IDS])
+    raise InputError(
+        f"unknown task {name!r}{hint or ';'} there are: {FINITE}, {', '.join(TASKS)}, Gymnasium ids, MODULE:CLASS and "
+        "FILE.py:CLASS"
+    )
 
 
 def _resolve_task(task: Task[Any], backend: str) -> Resolved:
     if backend == "auto":
-        backend = "mujoco" if jax.default_backend() == "cpu" else "mjx"
-    kind = MujocoEnvironments if backend == "mujoco" else MjxEnvironments
-    return Resolved(task.family, task.name, task.name, backend, partial(kind, task))
+        backend = usual_backend()
+    if backend == "warp":
+        import_warp()  # a missing package is an error now, not after the run's folder was made
+    make: Any = partial(MujocoEnvironments, task) if backend == "mujoco" else partial(DeviceEnvironments, task, backend)
+    return Resolved(task.family, task.name, task.name, backend, make)
 
 
 def make_environments(
@@ -229,7 +249,7 @@ def make_environments(
 ) -> JaxEnvironments | HostEnvironments:
     """`num_envs` environments of a task, inside JAX or on the host. Host environments are at the start of `seed`.
 
-    backend: `mjx`, `mujoco`, or `auto`: `mjx` where JAX's default backend is a GPU.
+    backend: `mujoco`, `warp`, `mjx`, or `auto`: see `usual_backend`.
     """
     if num_envs < 1:
         raise InputError(f"num_envs must be at least 1, got {num_envs}")

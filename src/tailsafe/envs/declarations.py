@@ -1,0 +1,97 @@
+"""What a user's environment says about its costs, found through wrappers and checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from tailsafe.errors import InputError
+
+ROUNDING = 1e-5
+_LONGEST_NAME = 64
+
+
+@dataclass(frozen=True)
+class Costs:
+    """names: one for each cost. largest: the most that a step can cost, inf where the environment does not say."""
+
+    names: tuple[str, ...]
+    largest: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def bounds(self) -> NDArray[np.float64]:
+        """(C,): `largest`, a little widened for the rounding of single precision."""
+        return np.minimum(np.asarray(self.largest) * (1 + ROUNDING), np.finfo(np.float64).max)
+
+
+def layers(env: Any) -> Iterator[Any]:
+    """The environment and what it wraps, from the outside in."""
+    yield env
+    while isinstance(env, gymnasium.Wrapper):
+        env = env.env
+        yield env
+
+
+def declared(env: Any, attribute: str) -> Any:
+    """An attribute of the outermost layer that has it, None where none does."""
+    for layer in layers(env):
+        value = getattr(layer, attribute, None)
+        if value is not None:
+            return value
+    return None
+
+
+def declared_costs(env: Any, count: int) -> Costs:
+    """`cost_names` and `largest_costs` of an environment with `count` costs."""
+    names, largest = declared(env, "cost_names"), declared(env, "largest_costs")
+    default = ("cost",) if count == 1 else tuple(f"cost{i}" for i in range(count))
+    return Costs(
+        default if names is None else _names(_entries("cost_names", names, count, "('slip',)")),
+        (math.inf,) * count if largest is None else _bounds(_entries("largest_costs", largest, count, "(1.0,)")),
+    )
+
+
+def _entries(attribute: str, values: Any, count: int, example: str) -> Sequence[Any]:
+    try:
+        entries = None if isinstance(values, str | bytes | dict) else list(values)
+    except TypeError:
+        entries = None
+    if entries is None:
+        raise InputError(f"{attribute} is {values!r}; it must be a tuple with one entry per cost, as in {example}")
+    if len(entries) != count:
+        raise InputError(f"{attribute} has {len(entries)} entries for {count} costs")
+    return entries
+
+
+def _names(names: Sequence[Any]) -> tuple[str, ...]:
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"cost_names holds {name!r}; names must be texts")
+        if not name.strip() or not name.isprintable() or len(name) > _LONGEST_NAME:
+            raise InputError(f"cost_names holds {name[:80]!r}; names must be 1 to {_LONGEST_NAME} printable characters")
+    if len(set(names)) != len(names):
+        raise InputError(f"cost_names are {', '.join(names)}; no name may come twice")
+    return tuple(names)
+
+
+def _bounds(bounds: Sequence[Any]) -> tuple[float, ...]:
+    for bound in bounds:
+        try:
+            good = not isinstance(bound, str | bool) and float(bound) > 0
+        except (TypeError, ValueError):
+            good = False
+        if not good:
+            raise InputError(
+                f"largest_costs holds {bound!r}; each must be a positive number, inf where it is not known"
+            )
+    return tuple(float(bound) for bound in bounds)

@@ -1,0 +1,139 @@
+"""A user's environments in several processes, moved by Gymnasium's own `AsyncVectorEnv`.
+
+One process per environment would drown two cores, so every process steps a block of copies: a block is an environment
+whose observation is the whole step of its copies, which travels through shared memory.
+"""
+
+from __future__ import annotations
+
+import signal
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+from gymnasium.vector import AsyncVectorEnv
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from tailsafe.envs.copies import Copies, Factory, Layout, Rows, seeds_of
+from tailsafe.envs.finding import Source, find_environment
+from tailsafe.envs.metrics import Metric
+from tailsafe.errors import InputError
+
+# Reward and the two flags, beside two observations, costs and metrics.
+_NUMBERS = 3
+
+
+@dataclass(frozen=True)
+class Block:
+    """Copies `first` to `first + size` of `total`, in a process of their own. recipe: its source, or what builds it."""
+
+    recipe: Source | Factory
+    name: str
+    first: int
+    size: int
+    total: int
+    layout: Layout
+    metrics: tuple[Metric, ...]
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        """Called in the process."""
+        return _BlockEnv(self)
+
+    @property
+    def width(self) -> int:
+        """Columns of the table of a step."""
+        return 2 * self.layout.observations.size + len(self.layout.costs) + len(self.metrics) + _NUMBERS
+
+
+class _BlockEnv(gymnasium.Env[Any, Any]):
+    """A block as one environment. Its copies are built at the first reset: the main process makes one, too, to ask for
+    its spaces.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+        self._copies: Copies | None = None
+        self.observation_space = Box(-np.inf, np.inf, (block.size, block.width), np.float32)
+        self.action_space = Box(-np.inf, np.inf, (block.size, block.layout.actions.size), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        block = self._block
+        if self._copies is None:
+            # Ctrl-C goes to all processes of a terminal; the main one decides when to end.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            make = find_environment(block.recipe).make if isinstance(block.recipe, Source) else block.recipe
+            self._copies = Copies(make, block.size, block.name, block.metrics)
+        own = seeds_of(seed or 0, block.total)[block.first : block.first + block.size]
+        table = np.zeros((block.size, block.width), np.float32)
+        table[:, : block.layout.observations.size] = self._copies.reset(own)
+        return table, {}
+
+    def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        assert self._copies is not None
+        rows = self._copies.step(action)
+        numbers = np.column_stack([rows.reward, rows.terminated, rows.truncated])
+        columns: list[Any] = [rows.next_observation, rows.observation, rows.costs, rows.metrics, numbers]
+        return np.concatenate(columns, axis=1).astype(np.float32), 0.0, False, False, {}
+
+    def close(self) -> None:
+        if self._copies is not None:
+            self._copies.close()
+
+
+class Workers:
+    """As `Copies`, in `workers` processes, which divide `num_envs` evenly. layout: as a copy here has it."""
+
+    def __init__(
+        self,
+        recipe: Source | Factory,
+        num_envs: int,
+        workers: int,
+        name: str,
+        layout: Layout,
+        metrics: Sequence[Metric] = (),
+    ) -> None:
+        if num_envs % workers:
+            raise InputError(f"env_workers is {workers}; it must divide num_envs, which is {num_envs}")
+        self.num_envs = num_envs
+        self.layout = layout
+        self._name = name
+        size = num_envs // workers
+        blocks = [Block(recipe, name, i * size, size, num_envs, layout, tuple(metrics)) for i in range(workers)]
+        self._metrics = len(metrics)
+        # Not forked: JAX has threads of its own here.
+        self._envs: Any = AsyncVectorEnv(blocks, context="spawn", copy=False)
+
+    def reset(self, seed: int) -> Float[NDArray[np.float32], "N O"]:
+        """Begin the first episodes of `seed`, those of `Copies`."""
+        table, _ = self._guarded(lambda: self._envs.reset(seed=[seed] * self._envs.num_envs))
+        size = self.layout.observations.size
+        return np.array(table.reshape(self.num_envs, -1)[:, :size])
+
+    def step(self, embedded: Float[NDArray[np.float32], "N A"]) -> Rows:
+        """One step everywhere."""
+        blocks = self._envs.num_envs
+        actions = np.asarray(embedded, np.float32).reshape(blocks, self.num_envs // blocks, -1)
+        table = self._guarded(lambda: self._envs.step(actions))[0].reshape(self.num_envs, -1)
+        size, costs = self.layout.observations.size, len(self.layout.costs)
+        ends = np.cumsum([size, size, costs, self._metrics])
+        # Copies: the shared memory is written over by the next step.
+        last, following, cost, metrics, numbers = (np.array(part) for part in np.split(table, ends, axis=1))
+        reward, terminated, truncated = numbers.T
+        return Rows(last, following, reward.copy(), cost, terminated > 0, truncated > 0, metrics.astype(np.float64))
+
+    def close(self) -> None:
+        """End the processes."""
+        self._envs.close(terminate=True)
+
+    def _guarded(self, call: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Gymnasium says as a warning, with a traceback, what it then raises
+            try:
+                return call()
+            except (EOFError, BrokenPipeError, ConnectionResetError):
+                raise InputError(f"environment {self._name}: one of its processes ended unexpectedly") from None
