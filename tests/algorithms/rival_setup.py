@@ -8,12 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tailsafe.algorithms.registry import REGISTRY
+from tailsafe.algorithms.registry import algorithm_of
 from tailsafe.learning.actions import BoxActions
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.constraints import stack_constraints
 from tailsafe.risk import CVaR
-from tailsafe.runs.keys import SCALARS, scalar_names
 
 OBSERVATIONS, STEPS, ENVS = 3, 12, 4
 GAMMA = 0.9
@@ -24,8 +23,8 @@ MEASURE = CVaR(0.75)
 
 def settings_of(algorithm, measures=(MEASURE,), limits=(2.0,), **changes):
     """Settings with the usual constants, costs up to 1 per step."""
-    kind = REGISTRY[algorithm].settings
-    numbers = {name: SCALARS[name] for name in scalar_names(kind)} | {"gamma": GAMMA} | changes
+    kind = algorithm_of(algorithm).settings
+    numbers = {"gamma": GAMMA} | changes
     largest = [1 / (1 - GAMMA)] * len(measures)
     return kind(
         constraints=stack_constraints([measure.discretize(5) for measure in measures], limits, largest),
@@ -36,7 +35,7 @@ def settings_of(algorithm, measures=(MEASURE,), limits=(2.0,), **changes):
 
 def make(algorithm, actions=None, costs=1, settings=None, **changes):
     """(learner, settings, state)."""
-    parts = REGISTRY[algorithm]
+    parts = algorithm_of(algorithm)
     small = {
         "num_envs": ENVS,
         "chunk_steps": STEPS,

@@ -9,7 +9,7 @@ import pytest
 
 from tailsafe.algorithms.learner import following_rows
 from tailsafe.algorithms.ppo import moved_dual
-from tailsafe.learning.units import as_segments, rows_of
+from tailsafe.learning.batches import as_segments, rows_of
 from tests.algorithms.rival_setup import ENVS, GAMMA, STEPS, experience, make, settings_of
 
 TRACE = 0.97

@@ -13,8 +13,8 @@ from jax.flatten_util import ravel_pytree
 
 from tailsafe.algorithms.primal import Direction
 from tailsafe.learning.actions import DiscreteActions
+from tailsafe.learning.batches import rows_of, split_by_unit, without_initial
 from tailsafe.learning.constraints import stack_constraints
-from tailsafe.learning.units import rows_of, split_by_unit, without_initial
 from tailsafe.risk import CVaR, parse_spectrum
 from tests.algorithms.rival_setup import experience, make
 
@@ -110,7 +110,9 @@ def test_the_line_search_keeps_what_it_promises():
     for room in (10.0, 1e-4):
         for _ in range(4):
             step = jnp.asarray(rng.normal(size=parameters.shape) * 0.05, float)
-            steps = Direction(step[None], jnp.asarray(before)[None], jnp.asarray([[-room]]), jnp.zeros(1))
+            steps = Direction(
+                step[None], jnp.asarray(before)[None], jnp.asarray([[-room]]), jnp.zeros(1), jnp.zeros((1, 2))
+            )
             kept, metrics = searched(step, steps)
             share = float(metrics["step_share"])
             shares.append(share)

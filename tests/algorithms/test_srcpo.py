@@ -12,8 +12,8 @@ from tailsafe.algorithms.srcpo import Srcpo, Taken
 from tailsafe.algorithms.srcpo_state import SrcpoConfig
 from tailsafe.bench.update import paper_settings
 from tailsafe.learning.actions import DiscreteActions
+from tailsafe.learning.batches import joined, rows_of, split_by_unit, without_initial
 from tailsafe.learning.chunks import Chunk
-from tailsafe.learning.units import joined, rows_of, split_by_unit, without_initial
 from tailsafe.risk import CVaR
 
 STATES, ACTIONS = 5, 3
@@ -67,6 +67,7 @@ def test_scores_of_another_policys_actions_ignore_a_constant_in_the_advantages()
     parameters = 20 * parameters
     unit = jax.tree.map(lambda leaf: split_by_unit(leaf[None], groups=1)[0], without_initial(chunk))
     policy = unravel(parameters)
+    state = replace(state, policy=policy)
     outputs = policy(algorithm._features(state, settings, rows_of(unit)))
     ratio = jnp.exp(algorithm.actions.log_prob(outputs, unit.raw_action) - unit.log_prob)
     assert float(jnp.abs(ratio - 1).max()) > 0.3
@@ -77,8 +78,6 @@ def test_scores_of_another_policys_actions_ignore_a_constant_in_the_advantages()
         return algorithm._unit_step(
             state,
             settings,
-            parameters,
-            unravel,
             jnp.asarray(0.1),
             unit,
             chunk.initial_observation,
@@ -143,11 +142,13 @@ def test_calibration_moves_the_estimate_towards_finished_episodes():
     # Weights 1, 2, 3, ... at first: the second look has 2/3 of the average. Then the given rate.
     for before, rate, gain in [(0, 0.0, 0.0), (1, 0.1, 2 / 3), (1000, 0.1, 0.1), (1000, 1.0, 1.0)]:
         state = replace(state, looks=jnp.int32(before))
-        moved, looks = algorithm._calibrated(state, replace(settings, calibration=jnp.asarray(rate)), units, values)
+        rule = replace(settings, calibration=jnp.asarray(rate))
+        moved, noise, looks = algorithm._calibrated(state, rule, units, values)
         assert int(looks) == before + 1
+        assert float(noise[0]) == pytest.approx(gain * (expected - 3.0) ** 2, rel=1e-5)
         assert float(moved[0]) == pytest.approx(gain * (expected - 3.0), rel=1e-5)
     nothing = jax.tree.map(jnp.zeros_like, units)
-    moved, looks = algorithm._calibrated(state, replace(settings, calibration=jnp.asarray(1.0)), nothing, values)
+    moved, _, looks = algorithm._calibrated(state, replace(settings, calibration=jnp.asarray(1.0)), nothing, values)
     assert (float(moved[0]), int(looks)) == (0.0, 1000)
 
 

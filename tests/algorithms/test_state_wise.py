@@ -9,8 +9,8 @@ import pytest
 
 from tailsafe.algorithms.ppo import Surrogate
 from tailsafe.learning.actions import BoxActions, DiscreteActions
+from tailsafe.learning.batches import as_segments, rows_of
 from tailsafe.learning.constraints import stack_constraints
-from tailsafe.learning.units import as_segments, rows_of
 from tailsafe.risk import parse_spectrum
 from tests.algorithms.rival_setup import ENVS, GAMMA, OBSERVATIONS, STEPS, experience, make
 

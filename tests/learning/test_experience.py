@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tailsafe.envs.learning import MujocoEnvironments
+from tailsafe.envs.training import MujocoEnvironments
 from tailsafe.learning.chunks import Transition
 from tailsafe.learning.experience import Actor, record
 from tailsafe.tasks import TASKS

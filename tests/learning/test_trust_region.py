@@ -13,8 +13,8 @@ from jax.flatten_util import ravel_pytree
 
 from tailsafe.learning.actions import BoxActions, DiscreteActions
 from tailsafe.learning.networks import Policy
-from tailsafe.learning.strategies import joint_step, linear_step, proposed
 from tailsafe.learning.trust_region import combined_step, conjugate_gradient, fisher_product, step_of
+from tailsafe.optimization.strategies import joint_step, linear_step, proposed
 
 
 @pytest.mark.parametrize("actions", [BoxActions(2), DiscreteActions(3)], ids=["box", "discrete"])

@@ -7,9 +7,9 @@ are exact. On two_roads a limit on the mean, or on the expected state-wise risk,
 import pytest
 
 import tailsafe as ts
-from tests.runs.tiny import TWO_ROADS
 from tests.tabular.problems import gamble, random_problem
 from tests.tabular.test_convergence import draw
+from tests.training.tiny import TWO_ROADS
 
 # Share of the optimum that may be missing.
 GAP = 0.03

@@ -14,9 +14,10 @@ from jaxtyping import Array, Float
 from tailsafe.algorithms.learner import Metrics
 from tailsafe.algorithms.measures import only_cvar
 from tailsafe.algorithms.ppo import Lagrangian, LagrangianSettings, LagrangianState, PpoConfig, moved_dual
+from tailsafe.algorithms.registry import Algorithm
 from tailsafe.learning.advantages import at_episode_end
+from tailsafe.learning.batches import Rows
 from tailsafe.learning.chunks import Chunk
-from tailsafe.learning.units import Rows
 from tailsafe.risk.spectra import SpectralRisk
 
 
@@ -46,3 +47,6 @@ class Cppo(Lagrangian[PpoConfig]):
     ) -> tuple[Any, Metrics]:
         costs = self._episode_costs(segments)
         return moved_dual(state, settings, costs.reshape(-1, self.num_costs).T)
+
+
+ALGORITHM = Algorithm(Cppo, PpoConfig, LagrangianSettings)

@@ -14,9 +14,10 @@ from jaxtyping import Array, Float
 from tailsafe.algorithms.learner import Metrics, following_rows
 from tailsafe.algorithms.measures import only_cvar
 from tailsafe.algorithms.ppo import CriticPpoConfig, Lagrangian, LagrangianSettings, LagrangianState, moved_dual
+from tailsafe.algorithms.registry import Algorithm
 from tailsafe.learning.advantages import discounted_suffix
+from tailsafe.learning.batches import Rows, rows_of
 from tailsafe.learning.chunks import Chunk
-from tailsafe.learning.units import Rows, rows_of
 from tailsafe.risk.spectra import SpectralRisk
 
 
@@ -64,3 +65,6 @@ class CvarCpo(Lagrangian[CriticPpoConfig]):
         rows = rows_of(segments) if self.config.estimator == "visited" else initial
         atoms = self._state_atoms(state, settings, rows)[1:]
         return moved_dual(state, settings, atoms.reshape(self.num_costs, -1))
+
+
+ALGORITHM = Algorithm(CvarCpo, CriticPpoConfig, LagrangianSettings)

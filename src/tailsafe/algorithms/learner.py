@@ -17,14 +17,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from tailsafe.algorithms.state import PRECISIONS, LearnerConfig, LearnerSettings, LearnerState, TraceSettings
 from tailsafe.learning.actions import Actions
+from tailsafe.learning.batches import Rows, as_segments, rows_of
 from tailsafe.learning.chunks import Chunk, Replay, Transition
 from tailsafe.learning.critics import critic_optimizer, fit_critics
-from tailsafe.learning.environments import JaxEnvironments
 from tailsafe.learning.experience import Actor, as_chunk, record
+from tailsafe.learning.interface import JaxEnvironments
 from tailsafe.learning.networks import Critics, Policy, pooled
 from tailsafe.learning.normalizer import Normalizer
 from tailsafe.learning.targets import LARGEST_RATIO, td_lambda
-from tailsafe.learning.units import Rows, as_segments, rows_of
 from tailsafe.risk.spectra import SpectralRisk
 
 Metrics = dict[str, Array]
@@ -32,7 +32,10 @@ Config = TypeVar("Config", bound=LearnerConfig)
 
 
 class Learner(ABC, Generic[Config]):
-    """An algorithm for one kind of task: sizes and actions are fixed, everything else is in the state."""
+    """An algorithm for one kind of task: sizes and actions are fixed, everything else is in the state.
+
+    Learners that are made alike are equal: jitted functions take them as static arguments and are compiled once.
+    """
 
     def __init__(self, config: Config, observation_size: int, actions: Actions, num_costs: int) -> None:
         self.config = config
@@ -40,6 +43,14 @@ class Learner(ABC, Generic[Config]):
         self.actions = actions
         self.num_costs = num_costs
         self._critic_optimizer = critic_optimizer(config.critic_clip)
+        self._made_of = (type(self), config, observation_size, actions, num_costs)
+        self._hash = hash(self._made_of)  # asked for at every control step
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Learner) and self._made_of == other._made_of)
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @abstractmethod
     def init(self, key: PRNGKeyArray, settings: Any) -> Any:
@@ -68,6 +79,11 @@ class Learner(ABC, Generic[Config]):
     def shared_delta(self, state: Any) -> Float[Array, " n"]:
         """The increments of beta that a finished policy acts with."""
         return jnp.zeros(0)
+
+    def shared_policy(self, state: Any) -> Policy:
+        """The policy that a run ships."""
+        policy: Policy = state.policy
+        return policy
 
     @property
     def critic_extra(self) -> int:

@@ -10,4 +10,4 @@ def only_cvar(name: str, measures: list[SpectralRisk]) -> str | None:
     others = [measure.spec for measure in measures if not (measure.spec == "mean" or measure.spec.startswith("cvar:"))]
     if not others:
         return None
-    return f"{name} is made for CVaR; {others[0]} is none (cvar:LEVEL, or mean; srcpo, sdac, sdpo and wcsac take any)"
+    return f"{name} supports CVaR and mean only, not {others[0]}; choose cvar:LEVEL, or another algorithm"

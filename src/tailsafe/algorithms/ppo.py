@@ -16,11 +16,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from tailsafe.algorithms.learner import Learner, Metrics, following_rows
 from tailsafe.algorithms.state import PRECISIONS, LearnerState, TraceConfig, TraceSettings
+from tailsafe.fields import scalar, setting
 from tailsafe.learning.advantages import discounted_suffix, standardized
+from tailsafe.learning.batches import Rows, as_segments, rows_of
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.critics import clipped_adam
 from tailsafe.learning.networks import Policy
-from tailsafe.learning.units import Rows, as_segments, rows_of
 from tailsafe.risk.spectra import SpectralRisk
 
 # KL over the bound at which a learning rate is halved; one below its inverse is doubled.
@@ -30,34 +31,47 @@ _RATES = (1e-7, 1e-1)
 
 @dataclass(frozen=True)
 class PpoConfig(TraceConfig):
-    """Of learners with a clipped surrogate.
-
-    policy_iterations: gradient steps on the whole chunk, at most; they end where the KL divergence exceeds kl_stop
-    times its bound. ratio_clip: of pi / pi_old. policy_clip: largest norm of a gradient.
-    """
+    """Of learners with a clipped surrogate, whose gradient steps are on the whole chunk."""
 
     critic_clip: float = 1.0
-    policy_iterations: int = 20
-    ratio_clip: float = 0.2
-    kl_stop: float = 2.0
-    policy_clip: float = 1.0
+    policy_iterations: int = setting(20, "Gradient steps of the policy per update, at most.", part="policy", main=True)
+    ratio_clip: float = setting(0.2, "PPO's: how far pi / pi_old counts, around 1.", part="policy", within="(0, inf)")
+    kl_stop: float = setting(
+        2.0,
+        "Steps of an update end where the KL divergence exceeds this many times its bound.",
+        part="policy",
+        within="(0, inf)",
+    )
+    policy_clip: float = setting(1.0, "Largest norm of the policy's gradient.", part="policy", within="(0, inf]")
 
 
 @dataclass(frozen=True)
 class CriticPpoConfig(PpoConfig):
     """Of those whose critics say how large the risks are."""
 
-    # At which states: all visited ones as if they were initial, or initial ones.
-    estimator: Literal["visited", "initial"] = "visited"
+    estimator: Literal["visited", "initial"] = setting(
+        "visited",
+        "How the risks are estimated: by the critics at all visited states as if initial, or at initial ones.",
+        part="constraints",
+        main=True,
+    )
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class PpoSettings(TraceSettings):
-    """policy_rate: the first learning rate; it adapts. entropy_weight: of the entropy in the objective."""
+    """Of learners with a clipped surrogate."""
 
-    policy_rate: Float[Array, ""]
-    entropy_weight: Float[Array, ""]
+    policy_rate: Float[Array, ""] = scalar(
+        3e-5,
+        "Initial learning rate of the policy (Adam); it adapts to the KL divergence.",
+        part="policy",
+        within="(0, inf)",
+        main=True,
+    )
+    entropy_weight: Float[Array, ""] = scalar(
+        0.0, "Weight of the policy's entropy in the objective.", part="policy", within="[0, inf)"
+    )
 
 
 @jax.tree_util.register_dataclass
@@ -216,11 +230,17 @@ class PpoLearner(Learner[Config]):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class LagrangianSettings(PpoSettings):
-    """multiplier_rate, beta_rate: of the multipliers and the auxiliary variables. largest_multiplier: their cap."""
+    """Of learners with multipliers and auxiliary variables of CVaR."""
 
-    multiplier_rate: Float[Array, ""]
-    beta_rate: Float[Array, ""]
-    largest_multiplier: Float[Array, ""]
+    multiplier_rate: Float[Array, ""] = scalar(
+        0.01, "Learning rate of the multipliers.", part="constraints", within="[0, inf)", main=True
+    )
+    beta_rate: Float[Array, ""] = scalar(
+        0.01, "Learning rate of the auxiliary variable of CVaR.", part="constraints", within="[0, inf)"
+    )
+    largest_multiplier: Float[Array, ""] = scalar(
+        1000.0, "Where multipliers are clipped.", part="constraints", within="[0, inf)"
+    )
 
 
 @jax.tree_util.register_dataclass

@@ -19,12 +19,20 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from tailsafe.algorithms.learner import Learner, Metrics
-from tailsafe.algorithms.state import PRECISIONS, PrimalConfig, PrimalSettings, PrimalState
+from tailsafe.algorithms.state import FIRST_INTEGRAL, PRECISIONS, PrimalConfig, PrimalSettings, PrimalState
+from tailsafe.learning.batches import (
+    Rows,
+    as_segments,
+    initial_by_unit,
+    joined,
+    rows_of,
+    split_by_unit,
+    without_initial,
+)
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.networks import Policy
-from tailsafe.learning.qp import MOST_VARIABLES
-from tailsafe.learning.trust_region import Step, conjugate_gradient, fisher_product, inner_products
-from tailsafe.learning.units import Rows, as_segments, initial_by_unit, joined, rows_of, split_by_unit, without_initial
+from tailsafe.learning.trust_region import Matvec, Step, agreement, conjugate_gradient, fisher_product, inner_products
+from tailsafe.optimization.qp import MOST_VARIABLES
 from tailsafe.risk.spectra import SpectralRisk
 
 Config = TypeVar("Config", bound=PrimalConfig)
@@ -40,12 +48,17 @@ class Taken(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """The step of one unit: direction (P,), values (1 + C,) before it, excess over the limits (C,), its KL."""
+    """The step of one unit.
+
+    direction (P,). values (1 + C,): J_R and J_C before it. excess (C,): over the target, smoothed. kl: what it takes.
+    signal (1 + C,): agreement of the gradients of two halves of the rows.
+    """
 
     direction: Float[Array, " P"]
     values: Float[Array, " 1+C"]
     excess: Float[Array, " C"]
     kl: Float[Array, ""]
+    signal: Float[Array, " 1+C"]
 
 
 class PrimalLearner(Learner[Config]):
@@ -99,6 +112,27 @@ class PrimalLearner(Learner[Config]):
         scale: Array = settings.horizon
         return scale
 
+    def _primal_beginning(self, key: PRNGKeyArray, settings: Any) -> dict[str, Any]:
+        """The fields of `PrimalState`."""
+        none = jnp.zeros(self.num_costs)
+        begun = self._beginning(key, settings)
+        return begun | {
+            "bias": none,
+            "looks": jnp.int32(0),
+            "noise": none,
+            "excess": none,
+            "excess_weight": jnp.zeros(()),
+            "integral": none + FIRST_INTEGRAL,
+            "average": begun["policy"],
+        }
+
+    def acting(self, state: Any) -> Any:
+        return replace(super().acting(state), average=None)
+
+    def shared_policy(self, state: Any) -> Policy:
+        average: Policy = state.average
+        return average
+
     # --- learning -----------------------------------------------------------------------------------------------------
 
     def update(self, state: Any, settings: Any, chunk: Chunk, key: PRNGKeyArray) -> tuple[Any, Metrics]:
@@ -128,19 +162,27 @@ class PrimalLearner(Learner[Config]):
 
         Also returns what the same targets say about the actions taken.
         """
-        for_targets, for_order, for_baseline = jax.random.split(key, 3)
+        for_judging, for_order = jax.random.split(key)
         # Time first; chunks and environments are one axis of independent segments.
         segments = as_segments(batch)
-        targets, ratio = self.targets(state, settings, segments, for_targets)
-        advantages = self._advantages(state, settings, rows_of(segments), targets, for_baseline)
-        steps, chunks, envs = batch.reward.shape[1], batch.reward.shape[0], batch.reward.shape[2]
-        advantages, ratio = (
-            jnp.moveaxis(leaf.reshape(steps, chunks, envs, *leaf.shape[2:]), 1, 0) for leaf in (advantages, ratio)
-        )
+        targets, taken = self.judged(state, settings, batch, segments, for_judging)
         state, metrics = self._fitted(
             state, settings, self._critic_features(state, settings, segments), targets, for_order
         )
-        return state, metrics, Taken(advantages, ratio)
+        return state, metrics, taken
+
+    def judged(
+        self, state: Any, settings: PrimalSettings, batch: Chunk, segments: Chunk, key: PRNGKeyArray
+    ) -> tuple[Float[Array, "S T B K"], Taken]:
+        """TD(lambda) targets of the segments, and what they say about the actions taken in the batch (R, T, N)."""
+        for_targets, for_baseline = jax.random.split(key)
+        targets, ratio = self.targets(state, settings, segments, for_targets)
+        advantages = self._advantages(state, settings, rows_of(segments), targets, for_baseline)
+        chunks, steps, envs = batch.reward.shape
+        advantages, ratio = (
+            jnp.moveaxis(leaf.reshape(steps, chunks, envs, *leaf.shape[2:]), 1, 0) for leaf in (advantages, ratio)
+        )
+        return targets, Taken(advantages, ratio)
 
     def _advantages(
         self, state: Any, settings: Any, rows: Rows, targets: Float[Array, "S T B K"], key: PRNGKeyArray
@@ -161,11 +203,13 @@ class PrimalLearner(Learner[Config]):
         radius = settings.radius(state.updates)
         for_units, for_entropy = jax.random.split(key)
         keys = jax.random.split(for_units, units.reward.shape[0])
-        solve = partial(self._unit_step, state, settings, parameters, unravel, radius)
+        solve = partial(self._unit_step, state, settings, radius)
         by_unit = jax.tree.map(partial(split_by_unit, groups=config.groups), taken)
         steps = jax.vmap(solve)(units, initial, by_unit, keys)
         direction = steps.direction.mean(0)
-        bias, looks = self._calibrated(state, settings, units, steps.values)
+        bias, variance, looks = self._calibrated(state, settings, units, steps.values)
+        aim = settings.aim(state.noise, state.looks)
+        error = steps.excess.mean(0) / settings.unit(aim)
 
         features = self._features(state, settings, rows_of(units))
         old = state.policy(features)
@@ -188,9 +232,25 @@ class PrimalLearner(Learner[Config]):
             "sub_risk": steps.values[:, 1:].mean(0),
             "bias": bias,
             "violated": (steps.excess > 0).any(-1).mean(),
+            "signal_reward": steps.signal[:, 0].mean(),
+            "signal": steps.signal[:, 1:].mean(0),
+            "share": settings.shares(error, state.integral),
+            "margin": 1 - aim / jnp.where(settings.constraints.limit > 0, settings.constraints.limit, 1.0),
         }
         step, more = self._searched(state, settings, units, factor * direction, steps, keys)
-        state = replace(state, policy=unravel(parameters + step), bias=bias, looks=looks)
+        found = steps.values[:, 1:].mean(0) - aim
+        policy: Policy = unravel(parameters + step)
+        state = replace(
+            state,
+            policy=policy,
+            average=jax.tree.map(lambda old, new: old + settings.averaging * (new - old), state.average, policy),
+            bias=bias,
+            looks=looks,
+            noise=variance,
+            excess=settings.smoothing * state.excess + (1 - settings.smoothing) * found,
+            excess_weight=settings.smoothing * state.excess_weight + (1 - settings.smoothing),
+            integral=settings.integrated(error, state.integral),
+        )
         return state, metrics | more, steps.values
 
     def _searched(
@@ -203,8 +263,6 @@ class PrimalLearner(Learner[Config]):
         self,
         state: PrimalState,
         settings: PrimalSettings,
-        parameters: Float[Array, " P"],
-        unravel: Any,
         radius: Float[Array, ""],
         unit: Chunk,
         initial_observation: Float[Array, "N O"],
@@ -213,11 +271,45 @@ class PrimalLearner(Learner[Config]):
     ) -> Direction:
         """The step of one unit.                                                                               Sec. 7"""
         for_gradient, for_value = jax.random.split(key)
+        halves, product = self.gradients(state, settings, unit, taken, for_gradient, initial_observation.shape[0])
+        # The gradient is the mean of its halves; how far these agree says how much of it is signal. Mean and half the
+        # difference are solved for: noise of the halves must not reach the step through iterations that run out.
+        parts = jnp.stack([halves.mean(0), (halves[0] - halves[1]) / 2])
+        flat, images = conjugate_gradient(
+            product, parts.reshape(-1, parts.shape[-1]), self.config.conjugate_gradient_iterations
+        )
+        (solved, apart), (image, image_apart) = flat.reshape(parts.shape), images.reshape(parts.shape)
+        gram = inner_products(solved, image)
+        signal = agreement(
+            jnp.stack([solved + apart, solved - apart]), jnp.stack([image + image_apart, image - image_apart])
+        )
+        values = self.estimates(state, settings, unit, initial_observation, for_value)
+        kept = settings.smoothing
+        excess = kept * state.excess + (1 - kept) * (values[1:] - settings.aim(state.noise, state.looks))
+        excess = excess / (kept * state.excess_weight + (1 - kept))
+        step = self._combined(state, settings, solved, gram, excess, radius)
+        return Direction(step.direction, values, excess, step.kl, signal)
+
+    def gradients(
+        self,
+        state: PrimalState,
+        settings: PrimalSettings,
+        unit: Chunk,
+        taken: Taken,
+        key: PRNGKeyArray,
+        envs: int,
+    ) -> tuple[Float[Array, "2 1+C P"], Matvec]:
+        """Gradients of J_R and of every J_Ci in the policy's parameters, and products with its Fisher matrix.
+
+        unit: rows (B, ...) in the order (T, envs). The gradients come from two halves of the environments, each an
+        estimate by itself; their mean is the estimate from all rows.
+        """
         rows = rows_of(unit)
+        parameters, unravel = ravel_pytree(state.policy)
         features = self._features(state, settings, rows)
         weights = jnp.ones_like(rows.discount) if self.config.state_weighting == "uniform" else rows.discount
         weights = weights / weights.sum()
-        worth = self._worth(state, settings, rows, jax.random.fold_in(for_gradient, 1))
+        worth = self._worth(state, settings, rows, jax.random.fold_in(key, 1))
 
         def value_of(actions: Float[Array, "S B A"]) -> Float[Array, "S B"]:
             inputs = jnp.concatenate(
@@ -236,18 +328,31 @@ class PrimalLearner(Learner[Config]):
             score = jax.grad(lambda outputs: self.actions.log_prob(outputs, unit.raw_action).sum())(outputs)
             by_state = centred.T[..., None] * score
         else:
-            noise = self.actions.noise(for_gradient, outputs.shape[:-1])
+            noise = self.actions.noise(key, outputs.shape[:-1])
             _, by_state = self.actions.output_gradients(outputs, noise, value_of, 1 + self.num_costs)
-        gradients = jax.vmap(lambda gradient: pull_back(weights[:, None] * gradient)[0])(by_state)
-        gradients = gradients * self._gradient_scale(settings)
-
+        second = jnp.arange(weights.shape[0]) % envs % 2
+        shares = 2 * weights * jnp.stack([1 - second, second])
+        pulled = jax.vmap(jax.vmap(lambda part: pull_back(part)[0]))(shares[:, None, :, None] * by_state)
         product = fisher_product(outputs_of, parameters, self.actions, weights, self.config.damping)
-        solved, gradients = conjugate_gradient(product, gradients, self.config.conjugate_gradient_iterations)
-        gram = inner_products(solved, gradients)
-        values = self._values(state, settings, unit, initial_observation, for_value).at[1:].add(state.bias)
-        excess = values[1:] - settings.target
-        step = self._combined(state, settings, solved, gram, excess, radius)
-        return Direction(step.direction, values, excess, step.kl)
+        return pulled * self._gradient_scale(settings), product
+
+    def estimates(
+        self, state: Any, settings: Any, unit: Chunk, initial_observation: Float[Array, "N O"], key: PRNGKeyArray
+    ) -> Float[Array, " 1+C"]:
+        """(J_R, J_C1, ...) of the current policy, with the critics' bias corrected: what decides about a limit."""
+        return self._values(state, settings, unit, initial_observation, key).at[1:].add(state.bias)
+
+    def initial_atoms(
+        self, state: Any, settings: Any, observation: Float[Array, "B O"], key: PRNGKeyArray
+    ) -> Float[Array, "S B K"]:
+        """The critics' atoms of every signal at the beginning of episodes, at the betas a finished policy acts with."""
+        delta = self.shared_delta(state)
+        rows = self._initial_rows(observation, jnp.broadcast_to(delta, (observation.shape[0], delta.shape[0])))
+        return self._sampled_atoms(state, settings, rows, key)
+
+    @abstractmethod
+    def sampled_risks(self, state: Any, settings: Any, total: Float[Array, "C n"]) -> Float[Array, " C"]:
+        """The same risks of n finished episodes with these discounted cost sums."""
 
     def _values(
         self, state: Any, settings: Any, unit: Chunk, initial_observation: Float[Array, "N O"], key: PRNGKeyArray
@@ -268,8 +373,8 @@ class PrimalLearner(Learner[Config]):
 
     def _calibrated(
         self, state: PrimalState, settings: PrimalSettings, units: Chunk, values: Float[Array, "U C+1"]
-    ) -> tuple[Float[Array, " C"], Int[Array, ""]]:
-        """The bias after another look at the episodes that finished in these units, and how many looks there were.
+    ) -> tuple[Float[Array, " C"], Float[Array, " C"], Int[Array, ""]]:
+        """After another look at the episodes that finished in these units: bias, its noise, how many looks there were.
 
         Critics of a few updates are precise, but wrong by some amount that changes slowly; finished episodes are right
         on average (a fall that cut one counts as lasting for ever, like everywhere in learning), but few. So the mean
@@ -278,7 +383,7 @@ class PrimalLearner(Learner[Config]):
         risks, ended = jax.vmap(partial(self._finished, settings))(units)
         found = (risks * ended[:, None]).sum(0) / jnp.maximum(ended.sum(), 1.0)
         error = found - values[:, 1:].mean(0)
-        # At first an average with weights 1, 2, 3, ...; then one that forgets.
-        gain = jnp.maximum(settings.calibration, 2 / (state.looks + 2)) * (settings.calibration > 0)
+        gain = settings.gain(state.looks)
         seen = ended.sum() > 0
-        return state.bias + gain * jnp.where(seen, error, 0.0), state.looks + seen
+        noise = state.noise + gain * jnp.where(seen, error**2 - state.noise, 0.0)
+        return state.bias + gain * jnp.where(seen, error, 0.0), noise, state.looks + seen

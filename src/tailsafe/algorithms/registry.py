@@ -1,20 +1,24 @@
-"""The algorithms by name, and what each is made of."""
+"""The algorithms by name, and what each is made of.
+
+A new algorithm is a module of this package that ends with `ALGORITHM = Algorithm(...)`, and its name here.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from tailsafe.algorithms.cppo import Cppo
-from tailsafe.algorithms.cvar_cpo import CvarCpo
-from tailsafe.algorithms.learner import Learner
-from tailsafe.algorithms.ppo import CriticPpoConfig, LagrangianSettings, PpoConfig
-from tailsafe.algorithms.sdac import Sdac, SdacConfig
-from tailsafe.algorithms.sdpo import Sdpo, SdpoSettings
-from tailsafe.algorithms.srcpo import Srcpo
-from tailsafe.algorithms.srcpo_state import Settings, SrcpoConfig
-from tailsafe.algorithms.state import LearnerConfig, LearnerSettings, PrimalSettings
-from tailsafe.algorithms.wcsac import Wcsac, WcsacConfig, WcsacSettings
+from tailsafe.errors import InputError
+
+if TYPE_CHECKING:
+    from tailsafe.algorithms.learner import Learner
+    from tailsafe.algorithms.state import LearnerConfig, LearnerSettings
+
+# Each is the name of its module. Modules are imported when they are needed: names alone do not wait for JAX.
+ALGORITHMS = ("srcpo", "cppo", "cvar_cpo", "sdac", "sdpo", "wcsac")
+DEFAULT_ALGORITHM = ALGORITHMS[0]
 
 
 @dataclass(frozen=True)
@@ -26,11 +30,15 @@ class Algorithm:
     settings: type[LearnerSettings]
 
 
-REGISTRY: dict[str, Algorithm] = {
-    "srcpo": Algorithm(Srcpo, SrcpoConfig, Settings),
-    "cppo": Algorithm(Cppo, PpoConfig, LagrangianSettings),
-    "cvar_cpo": Algorithm(CvarCpo, CriticPpoConfig, LagrangianSettings),
-    "sdac": Algorithm(Sdac, SdacConfig, PrimalSettings),
-    "sdpo": Algorithm(Sdpo, CriticPpoConfig, SdpoSettings),
-    "wcsac": Algorithm(Wcsac, WcsacConfig, WcsacSettings),
-}
+def check_algorithm(name: str) -> None:
+    """An `InputError` unless there is an algorithm of this name."""
+    if name not in ALGORITHMS:
+        raise InputError(f"unknown algorithm {name!r}; there are: {', '.join(ALGORITHMS)}")
+
+
+@cache
+def algorithm_of(name: str) -> Algorithm:
+    """What the algorithm of this name is made of."""
+    check_algorithm(name)
+    found: Algorithm = import_module(f"tailsafe.algorithms.{name}").ALGORITHM
+    return found

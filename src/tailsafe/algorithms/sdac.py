@@ -17,11 +17,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from tailsafe.algorithms.learner import Metrics
 from tailsafe.algorithms.primal import Direction, PrimalLearner, Worth
+from tailsafe.algorithms.registry import Algorithm
 from tailsafe.algorithms.state import PrimalConfig, PrimalSettings, PrimalState
+from tailsafe.fields import setting
+from tailsafe.learning.batches import Rows, rows_of
 from tailsafe.learning.chunks import Chunk
-from tailsafe.learning.strategies import sdac_step
 from tailsafe.learning.trust_region import Step, step_of
-from tailsafe.learning.units import Rows, rows_of
+from tailsafe.optimization.strategies import sdac_step
 
 # A standard deviation counts as at least this share of the largest return: its gradient at zero has no meaning.
 _LEAST_DEVIATION = 1e-4
@@ -35,17 +37,24 @@ class SdacConfig(PrimalConfig):
 
     critic_clip: float = 1.0
     join_chunks: bool = True
-    # Whether the surrogates carry the factor 1 / (1 - gamma), without which predicted changes are that much too small.
-    surrogate: Literal["theory", "release"] = "theory"
-    line_search: bool = False
+    # Without the factor, predicted changes are that much too small.
+    surrogate: Literal["theory", "release"] = setting(
+        "theory",
+        "theory: surrogates have the factor 1 / (1 - gamma); release: they do not.",
+        part="policy",
+    )
+    line_search: bool = setting(
+        False,
+        "Shorten a step until its KL divergence fits, satisfied constraints stay so and reward is kept.",
+        part="policy",
+    )
 
 
 class Sdac(PrimalLearner[SdacConfig]):
     """Critics Z(s, a) without beta; constraints on mean + k std."""
 
     def init(self, key: PRNGKeyArray, settings: PrimalSettings) -> PrimalState:
-        beginning = self._beginning(key, settings)
-        return PrimalState(**beginning, bias=jnp.zeros(self.num_costs), looks=jnp.int32(0))
+        return PrimalState(**self._primal_beginning(key, settings))
 
     def _gradient_scale(self, settings: PrimalSettings) -> Float[Array, ""]:
         return settings.horizon if self.config.surrogate == "theory" else jnp.ones(())
@@ -124,6 +133,9 @@ class Sdac(PrimalLearner[SdacConfig]):
         deviation = jnp.sqrt(jnp.maximum((total - mean[:, None]) ** 2 @ weights, 0.0))
         return mean + settings.constraints.deviations * deviation, count
 
+    def sampled_risks(self, state: PrimalState, settings: PrimalSettings, total: Float[Array, "C n"]) -> Array:
+        return total.mean(-1) + settings.constraints.deviations * total.std(-1)
+
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def _combined(
@@ -179,3 +191,6 @@ class Sdac(PrimalLearner[SdacConfig]):
         kept = jnp.where(good, factor, 0.0)
         taken = self.actions.kl(old_outputs, unravel(parameters + kept * step)(features)).mean()
         return kept * step, {"step_share": kept, "kl": taken}
+
+
+ALGORITHM = Algorithm(Sdac, SdacConfig, PrimalSettings)

@@ -15,17 +15,21 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from tailsafe.algorithms.learner import Metrics
 from tailsafe.algorithms.ppo import CriticPpoConfig, PpoLearner, PpoSettings, PpoState, Surrogate
+from tailsafe.algorithms.registry import Algorithm
+from tailsafe.fields import scalar
+from tailsafe.learning.batches import Rows, rows_of
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.networks import Policy
-from tailsafe.learning.units import Rows, rows_of
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class SdpoSettings(PpoSettings):
-    """barrier: the log barrier counts with 1 / barrier."""
+    """Of SDPO."""
 
-    barrier: Float[Array, ""]
+    barrier: Float[Array, ""] = scalar(
+        5.0, "The log barrier counts with 1 / barrier.", part="constraints", within="(0, inf)"
+    )
 
 
 class Sdpo(PpoLearner[CriticPpoConfig]):
@@ -80,3 +84,6 @@ class Sdpo(PpoLearner[CriticPpoConfig]):
         features = self._features(state, settings, rows)
         risks = self.state_risks(state, settings, state.policy, features.reshape(-1, features.shape[-1]))
         return state, {"sub_risk": risks, "violated": (risks > settings.target).any().astype(risks.dtype)}
+
+
+ALGORITHM = Algorithm(Sdpo, CriticPpoConfig, SdpoSettings)

@@ -14,22 +14,35 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from tailsafe.algorithms.learner import Metrics
 from tailsafe.algorithms.primal import PrimalLearner, Taken, Worth
+from tailsafe.algorithms.registry import Algorithm
 from tailsafe.algorithms.srcpo_state import Settings, SrcpoConfig, SrcpoState
 from tailsafe.learning.actions import Actions
+from tailsafe.learning.batches import Rows, initial_by_unit, rows_of, split_by_unit, without_initial
 from tailsafe.learning.chunks import Chunk, Transition
 from tailsafe.learning.constraints import Constraints
 from tailsafe.learning.experience import Actor, record
 from tailsafe.learning.sampler import Sampler
-from tailsafe.learning.strategies import SINGLE_CONSTRAINT, Kappa, joint_step, linear_step, proposed, weights_of
 from tailsafe.learning.trust_region import Step, combined_step, step_of
-from tailsafe.learning.units import Rows, initial_by_unit, rows_of, split_by_unit, without_initial
+from tailsafe.optimization.strategies import (
+    SINGLE_CONSTRAINT,
+    Kappa,
+    controlled_step,
+    joint_step,
+    linear_step,
+    proposed,
+    weights_of,
+)
 from tailsafe.risk.spectra import SpectralRisk
 
 __all__ = ["Metrics", "Srcpo", "Taken", "values_to_come"]
 
 # Where the sampler follows the current policy's quantiles, Adam must forget quickly: near the ends of its range the
 # gradients in phi are tiny, and measured by the large ones of long ago they would not move it for hundreds of updates.
-_SAMPLER_MEMORY = {"pathwise": 0.999, "natural": 0.999, "explicit": 0.9}
+_SAMPLER_MEMORY = {"pathwise": 0.999, "natural": 0.999, "explicit": 0.9, "quantile": 0.9}
+# Below this discount nothing changes a discounted sum any more: a long episode has said what it has to say.
+_MATURE = 0.02
+# Finished episodes of one batch whose quantiles say more than critics that are still learning.
+_MANY_EPISODES = 64
 
 
 class Srcpo(PrimalLearner[SrcpoConfig]):
@@ -63,12 +76,11 @@ class Srcpo(PrimalLearner[SrcpoConfig]):
         return replace(super().acting(state), **unused)
 
     def init(self, key: PRNGKeyArray, settings: Settings) -> SrcpoState:
-        """Fresh networks, a sampler in the middle of its range, an empty memory."""
-        sampler = Sampler(jnp.zeros(settings.constraints.num_betas), settings.sampler_deviation)
+        """Fresh networks, a sampler at its start, an empty memory."""
+        begun = jnp.log(settings.sampler_start / (1 - settings.sampler_start))
+        sampler = Sampler(jnp.full(settings.constraints.num_betas, begun), settings.sampler_deviation)
         return SrcpoState(
-            **self._beginning(key, settings),
-            bias=jnp.zeros(self.num_costs),
-            looks=jnp.int32(0),
+            **self._primal_beginning(key, settings),
             sampler=sampler,
             sampler_optimizer=self._sampler_optimizer.init(sampler.phi),
         )
@@ -104,7 +116,10 @@ class Srcpo(PrimalLearner[SrcpoConfig]):
     def _worth(self, state: SrcpoState, settings: Settings, rows: Rows, key: PRNGKeyArray) -> Worth:
         """E[Z_R] and E[g_budget(Z_i)]: A_R and A_{i,g} = (Q_g - V_g) / b are differences of these."""
         constraints = settings.constraints
-        budget = constraints.budget(constraints.beta(rows.delta), rows.cost_so_far, rows.discount)
+        so_far, discount = rows.cost_so_far, rows.discount
+        if self.config.slope == "visited":
+            so_far, discount = jnp.zeros_like(so_far), jnp.ones_like(discount)
+        budget = constraints.budget(constraints.beta(rows.delta), so_far, discount)
         return partial(values_to_come, constraints, budget=budget)
 
     def _combined(
@@ -118,6 +133,9 @@ class Srcpo(PrimalLearner[SrcpoConfig]):
         if config.violated == "joint":
             share = settings.recovery_share_after(state.updates)
             return step_of(solved, gram, joint_step(gram, excess, radius, share))
+        if config.violated == "control":
+            shares = settings.shares(excess / settings.unit(settings.aim(state.noise, state.looks)), state.integral)
+            return step_of(solved, gram, controlled_step(gram, shares, radius))
         if config.violated == "linear":
             return step_of(solved, gram, linear_step(gram, excess, radius))
         chosen = proposed(gram, excess, radius, settings.max_weight, config.violated)
@@ -129,8 +147,15 @@ class Srcpo(PrimalLearner[SrcpoConfig]):
         beta = constraints.beta(unit.delta)
         total = jnp.moveaxis(unit.cost_so_far + unit.discount[:, None] * unit.costs, -1, 0)
         risks = constraints.g(total[..., None], beta)[..., 0] + constraints.conjugate_integral(beta)
-        ended = unit.done.astype(total.dtype)
+        matured = unit.done | (unit.discount * settings.gamma <= _MATURE)
+        ended = (matured & (unit.discount > _MATURE)).astype(total.dtype)
         return (risks * ended).sum(-1) / jnp.maximum(ended.sum(), 1.0), ended.sum()
+
+    def sampled_risks(self, state: SrcpoState, settings: Settings, total: Float[Array, "C n"]) -> Float[Array, " C"]:
+        constraints = settings.constraints
+        beta = constraints.beta(state.sampler.mode)
+        risks: Array = constraints.g(total, beta).mean(-1) + constraints.conjugate_integral(beta)
+        return risks
 
     def _critic_values(
         self,
@@ -143,6 +168,8 @@ class Srcpo(PrimalLearner[SrcpoConfig]):
     ) -> Float[Array, " 1+C"]:
         """(J_R, J_C1, ...) of the current policy at the unit's betas."""
         rows = self._estimated_rows(unit, initial_observation, estimator)
+        if estimator == "initial":
+            rows = self._at_present(state, rows)
         shifted = estimator != "visited"
         values = self._values_at(state, settings, rows, shifted=shifted, key=key)
         # E[g(D_t + b_t Z(s_t))] is the same for every t. Early states say most about the current policy: late ones
@@ -183,7 +210,45 @@ class Srcpo(PrimalLearner[SrcpoConfig]):
         values = self.actions.expectation(outputs, noise, of)
         return values.at[1:].add(constraints.conjugate_integral(beta))
 
+    def _at_present(self, state: SrcpoState, rows: Any) -> Any:
+        """With the betas of now, not with those that episodes began with many updates ago."""
+        if self.config.beta_per == "chunk":
+            return rows
+        return replace(rows, delta=jnp.broadcast_to(state.sampler.mode, rows.delta.shape))
+
+    def _calibrated(self, state: Any, settings: Any, units: Chunk, values: Array) -> tuple[Array, Array, Array]:
+        if self.config.estimator == "initial":
+            units = self._at_present(state, units)
+        return super()._calibrated(state, settings, units, values)
+
     # --- the sampler --------------------------------------------------------------------------------------------------
+
+    def _at_quantiles(
+        self, state: SrcpoState, settings: Settings, batch: Chunk, key: PRNGKeyArray
+    ) -> Float[Array, " n"]:
+        """phi a share (`sampler_rate`) of the way to the quantiles of the discounted costs.
+
+        Of the episodes that finished in the batch, if these are many; else of the critics' returns from initial states.
+        No further than I(beta) = d less the margin: beyond it no policy satisfies the constraint.
+        """
+        mode = state.sampler.mode
+        observations = batch.initial_observation.reshape(-1, self.observation_size)
+        rows = self._initial_rows(observations, jnp.broadcast_to(mode, (observations.shape[0], mode.shape[0])))
+        atoms = self._sampled_atoms(state, settings, rows, key)[1:].reshape(self.num_costs, -1)
+        quantiles = jax.vmap(jnp.quantile)(atoms, settings.constraints.alpha)
+        total = (batch.cost_so_far + batch.discount[..., None] * batch.costs).reshape(-1, self.num_costs)
+        ended = batch.done.reshape(-1)
+        count = ended.sum()
+        # Sorted, with what has not ended behind all else: quantile alpha is number floor(alpha count).
+        ordered = jnp.sort(jnp.where(ended[:, None], total, jnp.inf), axis=0)
+        place = jnp.minimum(jnp.floor(settings.constraints.alpha * count).astype(int), jnp.maximum(count - 1, 0))
+        seen = jax.vmap(lambda column, place: column[place])(ordered.T, place)
+        quantiles = jnp.where(count >= _MANY_EPISODES, seen, quantiles)
+        limit = settings.constraints.limit
+        free = jnp.where(limit > 0, settings.aim(state.noise, state.looks) / jnp.where(limit > 0, limit, 1.0), 1.0)
+        wanted = settings.constraints.increments(quantiles, free)
+        mode = jnp.clip(mode + jnp.minimum(settings.sampler_rate, 1.0) * (wanted - mode), 0.0025, 0.9975)
+        return jnp.log(mode / (1 - mode))
 
     def update_rest(
         self,
@@ -195,13 +260,16 @@ class Srcpo(PrimalLearner[SrcpoConfig]):
     ) -> tuple[SrcpoState, Metrics]:
         """Raise J(pi; beta) = J_R - K sum_i (J_Ci - d_i)_+ in the sampler's parameters."""
         config = self.config
-        limit = settings.target
+        limit = settings.aim(state.noise, state.looks)
 
         def score(values: Float[Array, "... C+1"]) -> Float[Array, ...]:
             return values[..., 0] - settings.penalty * jnp.maximum(values[..., 1:] - limit, 0.0).sum(-1)
 
         units = jax.tree.map(partial(split_by_unit, groups=config.groups), without_initial(batch))
-        if config.sampler_gradient == "natural":
+        if config.sampler_gradient == "quantile":
+            phi = self._at_quantiles(state, settings, batch, key)
+            loss, gradient = -score(unit_values).mean(), state.sampler.phi - phi
+        elif config.sampler_gradient == "natural":
             delta = units.delta.mean(1)
             gradient = -state.sampler.natural_gradient(delta, score(unit_values))
             loss = -score(unit_values).mean()
@@ -231,7 +299,8 @@ class Srcpo(PrimalLearner[SrcpoConfig]):
 
             loss, gradient = jax.value_and_grad(loss_of)(state.sampler.phi)
         updates, optimizer = self._sampler_optimizer.update(gradient, state.sampler_optimizer)
-        phi = jnp.clip(state.sampler.phi - settings.sampler_rate * updates, -6.0, 6.0)
+        if config.sampler_gradient != "quantile":
+            phi = jnp.clip(state.sampler.phi - settings.sampler_rate * updates, -6.0, 6.0)
         state = eqx.tree_at(lambda state: (state.sampler.phi, state.sampler_optimizer), state, (phi, optimizer))
         metrics = {
             "sampler_loss": loss,
@@ -246,3 +315,6 @@ def values_to_come(
 ) -> Float[Array, "S ..."]:
     """E[Z_R] and E[g_budget(Z_i)]: what an action can still change of J_R and J_Ci, divided by b."""
     return jnp.concatenate([atoms[:1].mean(-1), constraints.g(atoms[1:], budget).mean(-1)])
+
+
+ALGORITHM = Algorithm(Srcpo, SrcpoConfig, Settings)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
+from tailsafe.fields import scalar, setting
 from tailsafe.learning.chunks import Replay
 from tailsafe.learning.constraints import Constraints
 from tailsafe.learning.networks import Critics, Initialization, Policy
@@ -32,46 +33,75 @@ PRECISIONS = {
 }
 
 
+# Of the reach of a trust region for reducing a cost: what is left at right angles goes to the reward.
+_PROMPT_SHARE, _LARGEST_SHARE = 0.5, 0.9
+# Skill first: a policy that learns caution before it can do anything has little to give up, and does not learn more.
+FIRST_INTEGRAL = -0.1
+# Of the limit. While the policy changes fast, estimates are so noisy that caution would leave nothing to aim at.
+_MOST_CAUTION = 0.2
+
+
 @dataclass(frozen=True)
 class LearnerConfig:
-    """What is fixed when a program is compiled, for every algorithm.
+    """What is fixed when a program is compiled, for every algorithm."""
 
-    num_envs environments take chunk_steps steps between two updates; the last replay_chunks of these chunks are kept.
-    """
-
-    num_envs: int = 5
-    chunk_steps: int = 200
-    replay_chunks: int = 1
-    policy_hidden: tuple[int, ...] = (512, 512)
-    critic_hidden: tuple[int, ...] = (512, 512)
-    initialization: Initialization = "small"
-    # Of box actions before they are squashed: given, or learned from a first value on.
-    fixed_log_std: float | None = None
-    initial_log_std: float = 0.0
-    ensemble: int = 2
-    quantiles: int = 25
-    augmented: bool = False
-    # Observations by running mean and variance, cut at clip_observation deviations. One-hot ones need none of it.
-    normalize: bool = True
-    clip_observation: float = 10.0
-    # Largest norm of a gradient of one critic (all networks of its ensemble).
-    critic_clip: float = float("inf")
-    # Of matrix products; with bf16 the critics' regression is in bfloat16 and all else in tf32.
-    precision: Literal["float32", "tf32", "bf16"] = "float32"
-    # How many finished episodes are remembered for the log.
-    window: int = 256
+    num_envs: int = setting(5, "Environments that are stepped together.", part="sizes", main=True)
+    chunk_steps: int = setting(200, "Steps of every environment between two updates: a chunk.", part="sizes", main=True)
+    replay_chunks: int = setting(1, "How many of the last chunks are kept.", part="sizes")
+    policy_hidden: tuple[int, ...] = setting((512, 512), "Hidden layers of the policy.", part="networks", main=True)
+    critic_hidden: tuple[int, ...] = setting((512, 512), "Hidden layers of every critic.", part="networks", main=True)
+    initialization: Initialization = setting(
+        "small",
+        "Initial weights: normal with deviation 0.01 (small), or scaled by the number of a layer's inputs (lecun).",
+        part="networks",
+    )
+    fixed_log_std: float | None = setting(
+        None,
+        "Logarithm of the standard deviation of box actions before squashing; none: it is learned.",
+        part="networks",
+    )
+    initial_log_std: float = setting(
+        0.0, "Initial value of a learned log standard deviation.", part="networks", within="[-4, 2]"
+    )
+    ensemble: int = setting(2, "Networks per critic, whose atoms are pooled.", part="networks")
+    quantiles: int = setting(25, "Atoms of one critic's return distribution.", part="networks")
+    augmented: bool = setting(
+        False, "Policy and critics also see the discounted cost so far and the discount.", part="networks"
+    )
+    normalize: bool = setting(
+        True, "Normalise observations by their running mean and variance; one-hot ones need none.", part="networks"
+    )
+    clip_observation: float = setting(
+        10.0, "Normalised observations are clipped at this many deviations.", part="networks", within="(0, inf)"
+    )
+    critic_clip: float = setting(
+        float("inf"), "Largest norm of a critic's gradient (its whole ensemble).", part="critics", within="(0, inf]"
+    )
+    precision: Literal["float32", "tf32", "bf16"] = setting(
+        "float32",
+        "Of matrix products; with bf16 the critics' regression is in bfloat16 and all else in tf32.",
+        part="networks",
+    )
+    window: int = setting(256, "How many finished episodes the log remembers.", part="sizes")
 
 
 @dataclass(frozen=True)
 class TraceConfig(LearnerConfig):
     """Of algorithms whose critics learn from TD(lambda) targets, batch_chunks chunks at a time."""
 
-    batch_chunks: int = 1
-    target_quantiles: int = 50
-    # Gradient steps per update, each on one of critic_minibatches parts of the batch.
-    critic_iterations: int = 40
-    critic_minibatches: int = 1
-    projection: Projection = "interpolate"
+    batch_chunks: int = setting(
+        1, "Chunks that an update learns from: the newest, and older ones at random.", part="sizes"
+    )
+    target_quantiles: int = setting(50, "Atoms of the TD(lambda) targets.", part="networks")
+    critic_iterations: int = setting(40, "Gradient steps of the critics per update.", part="critics", main=True)
+    critic_minibatches: int = setting(
+        1, "Parts of the batch; each gradient step of the critics takes one.", part="critics"
+    )
+    projection: Projection = setting(
+        "interpolate",
+        "How mixtures of distributions become atoms: means over cells of equal mass, or interpolated quantiles.",
+        part="critics",
+    )
 
 
 @dataclass(frozen=True)
@@ -84,21 +114,45 @@ class PrimalConfig(TraceConfig):
 
     replay_chunks: int = 100
     batch_chunks: int = 10
-    groups: int = 1
-    policy_chunks: int = 10
-    # One direction from the policy_chunks together instead of one for each: less noise where betas are per episode.
-    join_chunks: bool = False
-    conjugate_gradient_iterations: int = 10
-    damping: float = 0.01
-    # How J_C is estimated for the decision satisfied or violated: from critics at all visited states as if they were
-    # initial, at initial states, at visited states shifted by (D, b), or from the episodes that ended.
-    estimator: Literal["visited", "initial", "shifted", "episodes"] = "visited"
-    # Gradients of J_R and J_C in the policy: through the critics at re-parameterised actions (exact expectations for
-    # discrete ones), or advantages times scores, with the TD(lambda) targets as the estimate of Q.
-    gradient: Literal["pathwise", "score"] = "pathwise"
-    state_weighting: Literal["uniform", "discounted"] = "uniform"
-    # The averaged step is shortened where the KL it takes exceeds this many times the bound.
-    kl_cap: float = float("inf")
+    groups: int = setting(
+        1, "Groups of environments; each gives a direction, and these are averaged. Divides num_envs.", part="sizes"
+    )
+    policy_chunks: int = setting(
+        10, "Chunks of the batch that directions of the policy are computed from.", part="sizes"
+    )
+    join_chunks: bool = setting(
+        False,
+        "One direction from all policy_chunks together instead of one for each: less noise where betas are per "
+        "episode.",
+        part="sizes",
+    )
+    conjugate_gradient_iterations: int = setting(
+        10, "For the product of inverse Fisher matrix and gradient.", part="policy"
+    )
+    damping: float = setting(0.01, "Added to the diagonal of the Fisher matrix.", part="policy", within="(0, inf)")
+    estimator: Literal["visited", "initial", "shifted", "episodes"] = setting(
+        "visited",
+        "How the risks are estimated: by the critics at all visited states as if initial (visited), at initial ones "
+        "(initial), at visited ones together with the cost so far (shifted), or by those episodes that ended "
+        "(episodes).",
+        part="constraints",
+        main=True,
+    )
+    gradient: Literal["pathwise", "score"] = setting(
+        "pathwise",
+        "Of reward and risks: through the critics at re-parameterised actions, exact for discrete ones (pathwise), or "
+        "advantages from the TD(lambda) targets times scores (score).",
+        part="policy",
+    )
+    state_weighting: Literal["uniform", "discounted"] = setting(
+        "uniform", "States count alike, or by gamma^t.", part="policy"
+    )
+    kl_cap: float = setting(
+        float("inf"),
+        "The step is shortened where its KL divergence exceeds this many times the bound.",
+        part="policy",
+        within="(0, inf]",
+    )
 
 
 @jax.tree_util.register_dataclass
@@ -106,15 +160,24 @@ class PrimalConfig(TraceConfig):
 class LearnerSettings:
     """What may differ between runs of one program; every leaf is an array.
 
-    gamma: discount. horizon: 1 / (1 - gamma), or the discounted length of an episode where that is much shorter.
-    critic_rate: of Adam. margin: the share of each limit that is kept free.
+    horizon: 1 / (1 - gamma), or the discounted length of an episode where that is much shorter.
     """
 
     constraints: Constraints
-    gamma: Float[Array, ""]
     horizon: Float[Array, ""]
-    critic_rate: Float[Array, ""]
-    margin: Float[Array, ""]
+    gamma: Float[Array, ""] = scalar(
+        0.99, "Discount; of a finite problem its own.", part="critics", within="[0, 1)", main=True
+    )
+    critic_rate: Float[Array, ""] = scalar(
+        3e-4, "Learning rate of the critics (Adam).", part="critics", within="(0, inf)", main=True
+    )
+    margin: Float[Array, ""] = scalar(
+        0.0,
+        "Share of every limit that is kept free, because risk estimates are delayed and noisy.",
+        part="constraints",
+        within="[0, 1)",
+        main=True,
+    )
 
     @property
     def target(self) -> Float[Array, " C"]:
@@ -125,31 +188,106 @@ class LearnerSettings:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TraceSettings(LearnerSettings):
-    """trace: lambda of TD(lambda). max_kl: bound on the KL divergence of an update. kl_decay: the radius of the trust
-    region, like critic_rate, decays as 1 / (1 + updates / kl_decay)^0.6 (inf: constant).
-    """
+    """Of algorithms with TD(lambda) targets and a bound on the KL divergence of an update."""
 
-    trace: Float[Array, ""]
-    max_kl: Float[Array, ""]
-    kl_decay: Float[Array, ""]
+    trace: Float[Array, ""] = scalar(0.97, "lambda of TD(lambda).", part="critics", within="[0, 1)")
+    max_kl: Float[Array, ""] = scalar(
+        0.001, "Bound on the KL divergence of an update.", part="policy", within="(0, inf)", main=True
+    )
+    kl_decay: Float[Array, ""] = scalar(
+        float("inf"),
+        "Updates after which the trust region's radius and critic_rate begin to fall, as "
+        "(1 + updates / kl_decay)^-0.6; inf: both stay constant.",
+        part="policy",
+        within="(0, inf]",
+    )
+
+    warmup: Float[Array, ""] = scalar(
+        0.0,
+        "Updates at first in which the policy stays as it is, and only critics and sampler learn.",
+        part="policy",
+        within="[0, inf)",
+    )
 
     def slowing(self, updates: Int[Array, ""]) -> Float[Array, ""]:
         """What is left of the speed of policy and critics: slower policies let critics average longer."""
-        return (1.0 + updates / self.kl_decay) ** -0.6
+        return (1.0 + jnp.maximum(updates - self.warmup, 0.0) / self.kl_decay) ** -0.6
 
     def radius(self, updates: Int[Array, ""]) -> Float[Array, ""]:
-        """eps_t = sqrt(2 max_kl), decaying with the number of updates."""
-        return jnp.sqrt(2 * self.max_kl) * self.slowing(updates)
+        """eps_t = sqrt(2 max_kl), decaying with the number of updates; zero during the warm-up."""
+        return jnp.sqrt(2 * self.max_kl) * self.slowing(updates) * (updates >= self.warmup)
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class PrimalSettings(TraceSettings):
-    """calibration: weight of the newest finished episodes in the correction of the critics' J_C, once it is no longer
-    the average of all (0: no correction).
-    """
+    """Of algorithms that step along gradients in a trust region."""
 
-    calibration: Float[Array, ""]
+    calibration: Float[Array, ""] = scalar(
+        0.0,
+        "Weight of the newest finished episodes in the correction of the critics' risks, once it is no longer the "
+        "average of all; 0: no correction.",
+        part="constraints",
+        within="[0, 1]",
+    )
+    smoothing: Float[Array, ""] = scalar(
+        0.0,
+        "What is kept of earlier estimates of an excess (0: the latest alone).",
+        part="constraints",
+        within="[0, 1)",
+    )
+    proportional: Float[Array, ""] = scalar(
+        1.5,
+        "Of rule control: share of the trust region that goes to a cost, per excess in units of its limit.",
+        part="constraints",
+        within="[0, inf)",
+    )
+    integral: Float[Array, ""] = scalar(
+        0.005, "Of rule control: what the share gains per update and excess.", part="constraints", within="[0, inf)"
+    )
+
+    averaging: Float[Array, ""] = scalar(
+        1.0,
+        "Weight of the newest policy in the average of parameters that a run ships; 1: the newest alone.",
+        part="policy",
+        within="(0, 1]",
+    )
+
+    caution: Float[Array, ""] = scalar(
+        0.0,
+        "Standard errors of a risk estimate by which the learner aims below the limit, at most a fifth of it.",
+        part="constraints",
+        within="[0, inf)",
+        main=True,
+    )
+
+    def gain(self, looks: Int[Array, ""]) -> Float[Array, ""]:
+        """Weight of the newest finished episodes: first an average with weights 1, 2, 3, ...; then one that forgets."""
+        return jnp.maximum(self.calibration, 2 / (looks + 2)) * (self.calibration > 0)
+
+    def aim(self, noise: Float[Array, " C"], looks: Int[Array, ""]) -> Float[Array, " C"]:
+        """What the learner keeps each risk under: the target less `caution` standard errors of its estimate.
+
+        noise (C,): variance of what one update's finished episodes say about the estimate. Averaged with a gain a, its
+        standard error is sqrt(noise a / (2 - a)).
+        """
+        gain = self.gain(looks)
+        error = jnp.sqrt(noise * gain / (2 - gain))
+        return jnp.maximum(self.target - self.caution * error, (1 - _MOST_CAUTION) * self.target)
+
+    def unit(self, aim: Float[Array, " C"]) -> Float[Array, " C"]:
+        """What an excess is measured in: the aim, or the largest return where that is zero."""
+        return jnp.where(aim > 0, aim, self.constraints.largest_return)
+
+    def shares(self, error: Float[Array, " C"], integral: Float[Array, " C"]) -> Float[Array, " C"]:
+        """The share of the trust region's reach that goes into reducing each cost, by a PI rule on its excess."""
+        prompt = jnp.clip(self.proportional * error, -1.0, _PROMPT_SHARE)
+        return jnp.clip(prompt + integral, -1.0, _LARGEST_SHARE)
+
+    def integrated(self, error: Float[Array, " C"], integral: Float[Array, " C"]) -> Float[Array, " C"]:
+        """The integral after an update. It is kept in bounds, so that it cannot wind up."""
+        moved = integral + self.integral * jnp.clip(error, -1.0, 1.0)
+        return jnp.clip(moved, -0.3, 0.5)
 
 
 @jax.tree_util.register_dataclass
@@ -168,7 +306,17 @@ class LearnerState:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class PrimalState(LearnerState):
-    """bias (C,): what the critics' J_C lack compared with finished episodes. looks: updates in which some finished."""
+    """bias (C,): what the critics' J_C lack compared with finished episodes. looks: updates in which some finished.
+    noise (C,): variance of that difference between updates.
+
+    excess (C,): smoothed sum of J_C - d; excess_weight: of what it is made of, towards one. integral (C,): of rule
+    control. average: of the latest policies' parameters, which is what a run ships.
+    """
 
     bias: Float[Array, " C"]
     looks: Int[Array, ""]
+    noise: Float[Array, " C"]
+    excess: Float[Array, " C"]
+    excess_weight: Float[Array, ""]
+    integral: Float[Array, " C"]
+    average: Policy

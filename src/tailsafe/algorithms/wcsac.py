@@ -17,12 +17,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from tailsafe.algorithms.learner import Learner, Metrics, following_rows
+from tailsafe.algorithms.registry import Algorithm
 from tailsafe.algorithms.state import PRECISIONS, LearnerConfig, LearnerSettings, LearnerState
+from tailsafe.fields import scalar, setting
 from tailsafe.learning.actions import DiscreteActions
+from tailsafe.learning.batches import Rows, rows_of
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.critics import ADAM, clipped_adam, quantile_loss
 from tailsafe.learning.networks import Critics, Policy, pooled
-from tailsafe.learning.units import Rows, rows_of
 
 # Logarithms of temperature and multipliers stay within this.
 _LARGEST_LOG = 8.0
@@ -32,28 +34,44 @@ _DISCRETE_SHARE = 0.03
 
 @dataclass(frozen=True)
 class WcsacConfig(LearnerConfig):
-    """Of WCSAC: policy_iterations gradient steps per update, each on `minibatch` transitions."""
+    """Of WCSAC."""
 
     chunk_steps: int = 20
     replay_chunks: int = 10_000
-    policy_iterations: int = 10
-    minibatch: int = 256
-    policy_clip: float = 1.0
-    # The temperature keeps the entropy here; None: -(number of actions), or 3 % of the largest for discrete ones.
-    entropy_target: float | None = None
-    # States at which the critics say how large the risks are: all visited ones as if they were initial, or initial.
-    estimator: Literal["visited", "initial"] = "visited"
+    policy_iterations: int = setting(10, "Gradient steps of policy and critics per update.", part="policy", main=True)
+    minibatch: int = setting(256, "Transitions of one gradient step.", part="sizes")
+    policy_clip: float = setting(1.0, "Largest norm of the policy's gradient.", part="policy", within="(0, inf]")
+    entropy_target: float | None = setting(
+        None,
+        "The entropy that the temperature keeps; none: minus the number of actions, or 3 % of the largest for discrete "
+        "ones.",
+        part="policy",
+    )
+    estimator: Literal["visited", "initial"] = setting(
+        "visited",
+        "How the risks are estimated: by the critics at all visited states as if initial, or at initial ones.",
+        part="constraints",
+        main=True,
+    )
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class WcsacSettings(LearnerSettings):
-    """Rates of Adam for the policy, the temperature and the multipliers; polyak: share of the new in the targets."""
+    """Of WCSAC: learning rates, and how fast the target critics follow."""
 
-    policy_rate: Float[Array, ""]
-    temperature_rate: Float[Array, ""]
-    multiplier_rate: Float[Array, ""]
-    polyak: Float[Array, ""]
+    policy_rate: Float[Array, ""] = scalar(
+        3e-5, "Learning rate of the policy (Adam).", part="policy", within="(0, inf)", main=True
+    )
+    temperature_rate: Float[Array, ""] = scalar(
+        1e-3, "Learning rate of the temperature.", part="policy", within="[0, inf)"
+    )
+    multiplier_rate: Float[Array, ""] = scalar(
+        0.01, "Learning rate of the multipliers.", part="constraints", within="[0, inf)", main=True
+    )
+    polyak: Float[Array, ""] = scalar(
+        0.005, "Share of the new critics in their target copies, per step.", part="critics", within="(0, 1]"
+    )
 
 
 @jax.tree_util.register_dataclass
@@ -219,3 +237,6 @@ class Wcsac(Learner[WcsacConfig]):
 
 def _bounded(log: Float[Array, ...]) -> Float[Array, ...]:
     return jnp.clip(log, -_LARGEST_LOG, _LARGEST_LOG)
+
+
+ALGORITHM = Algorithm(Wcsac, WcsacConfig, WcsacSettings)

@@ -60,6 +60,18 @@ class Constraints:
             betas.append(previous + delta[..., k] * jnp.maximum(bounds[..., k] - previous, 0.0))
         return jnp.stack(betas, axis=-1)
 
+    def increments(self, beta: Float[Array, "C M-1"], share: Float[Array, " C"] | float = 1.0) -> Float[Array, " n"]:
+        """The increments of these dual variables, cut at `share` of their bounds: the inverse of `beta`."""
+        bounds = jax.vmap(dual.beta_bounds)(self.eta, self.alpha, self.limit)
+        bounds = jnp.minimum(bounds, self.largest_return[:, None])
+        previous, found = jnp.zeros_like(beta[:, 0]), []
+        for k in range(beta.shape[-1]):
+            kept = jnp.clip(beta[:, k], previous, jnp.maximum(share * bounds[:, k], previous))
+            room = bounds[:, k] - previous
+            found.append(jnp.where(room > 0, (kept - previous) / jnp.where(room > 0, room, 1.0), 0.0))
+            previous = kept
+        return jnp.stack(found, axis=-1).reshape(-1)
+
     @property
     def tail(self) -> Float[Array, " C"]:
         """1 - level of constraints on CVaR (1 for the mean): the inverse of the highest level of the spectrum."""

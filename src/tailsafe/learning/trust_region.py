@@ -112,6 +112,16 @@ def step_of(solved: Float[Array, "1+N P"], gram: Float[Array, "1+N 1+N"], coeffi
     return Step(jnp.where(sound, direction, 0.0), jnp.where(sound, kl, 0.0))
 
 
+def agreement(solved: Float[Array, "2 G P"], gradients: Float[Array, "2 G P"]) -> Float[Array, " G"]:
+    """Cosine between the two halves' estimates of each gradient, in the Fisher metric: 1 all signal, 0 all noise.
+
+    solved: F^+ gradients. A gradient that has vanished in one half gives 0.
+    """
+    across = (jnp.sum(solved[0] * gradients[1], -1) + jnp.sum(solved[1] * gradients[0], -1)) / 2
+    lengths = jnp.sqrt(jnp.maximum(jnp.prod(jnp.sum(solved * gradients, -1), axis=0), 0.0))
+    return jnp.where(lengths > 0, across / jnp.where(lengths > 0, lengths, 1.0), 0.0)
+
+
 def inner_products(solved: Float[Array, "G P"], gradients: Float[Array, "G P"]) -> Float[Array, "G G"]:
     """<x, y> = x' H^-1 y between all gradients, symmetric."""
     gram = solved @ gradients.T

@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from tailsafe.learning.qp import nonnegative_qp
+from tailsafe.optimization.qp import nonnegative_qp
 
-ViolatedRule = Literal["paper", "release", "joint", "linear"]
+ViolatedRule = Literal["paper", "release", "joint", "linear", "control"]
 Strategy = Literal["proposed", "sdac", "cpo", "pcpo", "crpo", "p3o", "ipo"]
 # What they do about a violation is defined for a single constraint only.
 SINGLE_CONSTRAINT: tuple[Strategy, ...] = ("cpo", "pcpo", "ipo")
@@ -31,6 +31,8 @@ _TOLERANCE = 1e-3
 _WORTHWHILE = 0.1
 # Of the squared radius: a step back to the constraints that is longer than this leaves no room for the reward.
 _NEARLY_ALL = 0.999
+# Of its squared length: what a gradient must have at right angles to another, in single precision.
+_PARALLEL = 1e-5
 
 
 class Weights(NamedTuple):
@@ -200,6 +202,21 @@ def joint_step(
     return jnp.where(stuck, _best_step(gram, asked, excess, radius, may_lose=True), without_loss)
 
 
+def controlled_step(
+    gram: Float[Array, "1+N 1+N"], shares: Float[Array, " N"], radius: Float[Array, ""]
+) -> Float[Array, " 1+N"]:
+    """The best step for the reward in the trust region that reduces cost i by shares[i] of the most a step could.
+
+    A share of 1 is a pure recovery, 0 holds the cost to first order, -1 leaves it free. Asked in shares of what is in
+    reach, a reduction keeps its meaning when noise makes gradients long: a linearised excess would seem to be in reach.
+
+    Returns:
+      coefficients of (F^+ grad J_R, F^+ grad J_C1, ...).
+    """
+    asked = jnp.minimum(shares, 1 - _TOLERANCE) * _reach(gram, radius)[1:]
+    return _best_step(gram, asked, asked, radius, may_lose=True)
+
+
 def linear_step(
     gram: Float[Array, "1+N 1+N"], excess: Float[Array, " N"], radius: Float[Array, ""]
 ) -> Float[Array, " 1+N"]:
@@ -229,6 +246,8 @@ def _best_step(
     Constraints that no step of this length can break are left out. If what is asked does not fit, the shortest step
     that has it all (without a loss, unless it may lose) is cut to the radius.
     """
+    if may_lose and gram.shape[0] == 2:
+        return _best_step_of_two(gram, asked[0], radius)
     reach = _reach(gram, radius)
     most = reach[0]
     active = (excess + reach[1:] >= 0).astype(gram.dtype)
@@ -259,6 +278,29 @@ def _best_step(
     multipliers, squared = _smallest_step(within, asked, gain)
     cut = jnp.minimum(1.0, radius / jnp.sqrt(jnp.maximum(squared, 1e-30)))
     return Weights(cut * multipliers[0], cut * multipliers[1:]).signed()
+
+
+def _best_step_of_two(
+    gram: Float[Array, "2 2"], asked: Float[Array, ""], radius: Float[Array, ""]
+) -> Float[Array, " 2"]:
+    """`_best_step` for a reward and one cost, in closed form: exact where gradients are parallel, on any processor.
+
+    Along the reward gradient, if the cost allows the whole step. Else the cost is reduced just as asked, and what is
+    left of the radius goes along the part of the reward gradient at right angles to the cost's, if there is one.
+    """
+    squared_reward, across, squared_cost = gram[0, 0], gram[0, 1], gram[1, 1]
+    climbing, paying = _length(squared_reward), _length(squared_cost)
+    rises, costs = climbing > 0, paying > 0
+    whole = radius / jnp.where(rises, climbing, 1.0) * rises
+    cost = jnp.where(costs, squared_cost, 1.0)
+    # Of the radius: how much the reduction takes. More than all of it is cut.
+    taken = jnp.clip(asked / jnp.where(costs, paying, 1.0), -radius, radius) * costs
+    right = squared_reward - across**2 / cost * costs
+    parallel = right <= _PARALLEL * squared_reward
+    aside = jnp.sqrt(jnp.maximum(radius**2 - taken**2, 0.0) / jnp.where(parallel, 1.0, right)) * ~parallel
+    along_cost = (-taken * paying - aside * across) / cost * costs
+    free = -asked >= whole * across
+    return jnp.where(free, jnp.stack([whole, jnp.zeros_like(whole)]), jnp.stack([aside, along_cost]))
 
 
 def _reach(gram: Float[Array, "1+N 1+N"], radius: Float[Array, ""]) -> Float[Array, " 1+N"]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from tailsafe.learning.strategies import Kappa, sdac_step, weights_of
+from tailsafe.optimization.strategies import Kappa, controlled_step, sdac_step, weights_of
 
 RADIUS, CAP = 0.3, 50.0
 KAPPA = Kappa(ipo=0.02, p3o=8.0)
@@ -174,3 +174,47 @@ def test_sdac_takes_the_best_step_or_recovers(seed, constraints):
 
 def test_the_draws_hold_both_cases():
     assert {sdac_found(*sdac_draw(seed, 3))[1] for seed in range(8)} == {True, False}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_steps_for_one_cost_are_the_best_of_a_fine_search(seed):
+    """Closed form in single precision against a search over all directions in the plane of both gradients."""
+    rng = np.random.default_rng(seed)
+    gradients = rng.normal(size=(2, 3)) * 10 ** rng.uniform(-2, 2, size=(2, 1))
+    radius, share = 0.1, rng.uniform(-1, 0.99)
+    reach = radius * np.linalg.norm(gradients[1])
+    gram = jnp.asarray(gradients @ gradients.T, jnp.float32)
+    step = np.asarray(controlled_step(gram, jnp.asarray([share], jnp.float32), jnp.float32(radius)), float) @ gradients
+    along = gradients[1] / np.linalg.norm(gradients[1])
+    aside = gradients[0] - gradients[0] @ along * along
+    angles = np.linspace(0, 2 * np.pi, 20_001)[:, None]
+    tried = radius * (np.cos(angles) * along + np.sin(angles) * aside / np.linalg.norm(aside))
+    allowed = tried[tried @ gradients[1] <= -share * reach + 1e-9]
+    most = radius * np.linalg.norm(gradients[0])
+    assert step @ gradients[1] <= -share * reach + 2e-3 * reach
+    assert np.linalg.norm(step) <= radius * (1 + 1e-4)
+    assert step @ gradients[0] >= (allowed @ gradients[0]).max() - 1e-3 * most
+
+
+def test_a_share_of_the_trust_region_by_hand():
+    """Gradients at right angles, lengths 1 and 2, radius 0.1. A share of 0.6 takes 0.6 of the radius along -cost.
+
+    Step = (0.08, -0.06): reward + 0.08, cost - 0.12; in coefficients of the gradients 0.08 / 1 and -0.06 / 2.
+    """
+    gram = jnp.asarray([[1.0, 0.0], [0.0, 4.0]])
+    coefficients = controlled_step(gram, jnp.asarray([0.6]), jnp.asarray(0.1))
+    np.testing.assert_allclose(coefficients, [0.08, -0.03], rtol=1e-5)
+    # Held to first order: all of the radius for the reward. Free: the same, since this reward costs nothing.
+    for share in (0.0, -1.0):
+        np.testing.assert_allclose(
+            controlled_step(gram, jnp.asarray([share]), jnp.asarray(0.1)), [0.1, 0.0], rtol=1e-5, atol=1e-7
+        )
+
+
+def test_shares_of_two_costs_leave_the_rest_to_the_reward():
+    """Three gradients at right angles: shares 0.6 and 0.3 of the radius leave sqrt(1 - 0.36 - 0.09) to the reward."""
+    gram = jnp.diag(jnp.asarray([1.0, 4.0, 9.0]))
+    step = controlled_step(gram, jnp.asarray([0.6, 0.3]), jnp.asarray(0.1))
+    changes = gram @ step
+    np.testing.assert_allclose(changes[1:], [-0.12, -0.09], rtol=5e-3)
+    np.testing.assert_allclose(changes[0], 0.1 * np.sqrt(0.55), rtol=5e-3)

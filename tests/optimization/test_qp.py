@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize, nnls
 
-from tailsafe.learning.qp import nonnegative_qp
-from tailsafe.learning.strategies import proposed, step_size
+from tailsafe.optimization.qp import nonnegative_qp
+from tailsafe.optimization.strategies import proposed, step_size
 
 
 def exactly(function, *arguments):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tailsafe.learning.actions import Actions
 from tailsafe.learning.chunks import Transition
+from tailsafe.learning.spaces import ActionDescription, ObservationSpace
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class EnvironmentSpec:
     """What a learner must know before it can be built.
 
     largest_costs: the largest cost of one step, per cost (1 for indicators; inf where unknown). limits: the task's own
-    limits per step, if it has any. episode_length: steps until truncation, if fixed.
+    limits per step, if it has any. episode_length: steps until truncation, if fixed. observations, native_actions: how
+    the environment's own become the learner's; None: vectors, and [-1, 1] or counted from 0.
     """
 
     name: str
@@ -28,6 +30,8 @@ class EnvironmentSpec:
     episode_length: int | None
     largest_costs: tuple[float, ...]
     limits: tuple[float, ...] | None = None
+    observations: ObservationSpace | None = None
+    native_actions: ActionDescription | None = None
 
 
 class JaxEnvironments(Protocol):

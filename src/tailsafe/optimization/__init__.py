@@ -1,0 +1,1 @@
+"""Small quadratic programs and weight strategies: what exact and deep methods share."""
