@@ -9,7 +9,7 @@ import pytest
 import tailsafe as ts
 from tailsafe.tabular import Settings, augment
 from tailsafe.tabular.augmented import GIB
-from tailsafe.tabular.rivals import best_for_state_wise_risk, best_for_the_mean
+from tailsafe.tabular.baselines import best_for_state_wise_risk, best_for_the_mean
 from tailsafe.tabular.values import expected_reward, occupancy
 from tests.tabular.problems import gamble, random_problem
 
@@ -49,30 +49,30 @@ def two_roads():
 
 
 def test_the_best_policy_for_the_mean_breaks_the_risk_limit(two_roads):
-    rival = best_for_the_mean(two_roads.mdp, LIMIT)
-    assert rival.law @ rival.costs <= LIMIT  # fine on average
-    assert CVAR.risk(rival.costs, rival.law) > 1.4 * LIMIT
+    baseline = best_for_the_mean(two_roads.mdp, LIMIT)
+    assert baseline.distribution @ baseline.costs <= LIMIT  # fine on average
+    assert CVAR.risk(baseline.costs, baseline.distribution) > 1.4 * LIMIT
     assert two_roads.risks[0] <= LIMIT + 1e-9
 
 
 def test_the_best_policy_for_expected_state_wise_risk_breaks_it_too(two_roads):
-    rival = best_for_state_wise_risk(two_roads.statement.problem, CVAR.discretize(2), LIMIT)
-    assert rival.reward > two_roads.optimum  # better looking,
-    assert CVAR.risk(rival.costs, rival.law) > 1.2 * LIMIT  # and unsafe
+    baseline = best_for_state_wise_risk(two_roads.statement.problem, CVAR.discretize(2), LIMIT)
+    assert baseline.reward > two_roads.optimum  # better looking,
+    assert CVAR.risk(baseline.costs, baseline.distribution) > 1.2 * LIMIT  # and unsafe
 
 
 def test_state_wise_risk_with_one_start_is_the_risk():
-    """With a single start state the two formulations are one: the rival's optimum is the certified optimum."""
-    rival = best_for_state_wise_risk(gamble(), CVAR.discretize(2), 2.0)
-    assert rival.reward == pytest.approx(0.5, rel=1e-9)
+    """With a single start state the two formulations are one: the baseline's optimum is the certified optimum."""
+    baseline = best_for_state_wise_risk(gamble(), CVAR.discretize(2), 2.0)
+    assert baseline.reward == pytest.approx(0.5, rel=1e-9)
     assert best_for_state_wise_risk(gamble(), CVAR.discretize(2), -1.0) is None
     assert best_for_the_mean(augment(gamble()), -1.0) is None
 
 
 def test_state_wise_optimum_against_its_definition(two_roads):
-    """The rival's own constraint, recomputed from a policy on the split problem by conditioning on the start."""
+    """The baseline's own constraint, recomputed from a policy on the split problem by conditioning on the start."""
     problem = two_roads.statement.problem
-    rival = best_for_state_wise_risk(problem, CVAR.discretize(2), LIMIT)
+    baseline = best_for_state_wise_risk(problem, CVAR.discretize(2), LIMIT)
     # Risks of each road by itself under the certified policy: their average is below the true risk (concavity).
     mdp, policy = two_roads.mdp, two_roads.policy
     parts = []
@@ -88,8 +88,8 @@ def test_state_wise_optimum_against_its_definition(two_roads):
         law = occupancy(alone, [pi[k] for pi, k in zip(policy, index, strict=True)])[-1]
         parts.append(CVAR.risk(alone.terminal_cost[:, 0], law))
     assert np.mean(parts) < two_roads.risks[0] - 0.1
-    assert np.mean(parts) <= LIMIT  # so our policy is feasible for the rival, whose reward must be at least as high
-    assert rival.reward >= two_roads.reward - 1e-9
+    assert np.mean(parts) <= LIMIT  # so our policy is feasible for the baseline, whose reward must be at least as high
+    assert baseline.reward >= two_roads.reward - 1e-9
 
 
 def test_two_roads_is_solved(two_roads):
@@ -210,8 +210,8 @@ def test_too_few_iterations_are_reported_honestly():
     [
         ({"limits": [1.0, 2.0]}, "2 limits for 1 costs"),
         ({"limits": float("nan")}, "limit 0 is nan"),
-        ({"limits": "2.0"}, "is no limit"),
-        ({"risks": "cvar:0.75"}, "is no risk measure"),
+        ({"limits": "2.0"}, "is not a limit"),
+        ({"risks": "cvar:0.75"}, "is not a risk measure"),
         ({"risks": [CVAR, CVAR]}, "2 risk measures for 1 costs"),
         ({"iterations": 0}, "iterations is 0"),
         ({"tolerance": 0.0}, "tolerance is 0"),

@@ -7,7 +7,7 @@ import pytest
 import tailsafe as ts
 from tailsafe.tabular import augment
 from tailsafe.tabular.augmented import GIB
-from tailsafe.tabular.values import evaluate, evaluate_exactly, expected_reward, occupancy, return_laws
+from tailsafe.tabular.values import evaluate, evaluate_exactly, expected_reward, occupancy, return_distributions
 from tests.tabular.problems import gamble, random_policy, random_problem, trajectories
 
 CASES = [
@@ -42,12 +42,12 @@ def test_terminal_law_and_reward_agree_with_trajectories(problem):
 
 
 @pytest.mark.parametrize("problem", CASES)
-def test_risk_values_are_expectations_of_g_under_the_return_laws(problem):
+def test_risk_values_are_expectations_of_g_under_the_return_distributions(problem):
     mdp = augment(problem)
     policy = random_policy(mdp, 0)
     terminal = terminal_values(mdp)
     values = evaluate_exactly(mdp, policy, terminal)
-    for value, law in zip(values.value, return_laws(mdp, policy), strict=True):
+    for value, law in zip(values.value, return_distributions(mdp, policy), strict=True):
         np.testing.assert_allclose(law.sum(1), 1.0, rtol=1e-12)
         np.testing.assert_allclose(value[:, 1:], law @ terminal, rtol=1e-11)
 

@@ -19,6 +19,7 @@ FIELDS = ("horizon", "discount", "initial", "transitions", "rewards", "costs")
 COMMENTS = ("name", "description")
 # How far probabilities may be from summing to one (numbers typed with five digits or more); they are then made exact.
 PROBABILITY_TOLERANCE = 1e-5
+LARGEST = 1e12
 LONGEST_HORIZON = 1000
 # Risk advantages are divided by discount^t; below this weight of a step nothing but rounding would be left of them.
 SMALLEST_WEIGHT = 1e-9
@@ -154,6 +155,7 @@ def _array(name: str, values: Any, axes: tuple[str, ...], shape: tuple[int | Non
         sizes = ", ".join(axis if size is None else f"{axis} = {size}" for axis, size in zip(axes, shape, strict=True))
         raise InputError(f"{name} has shape {array.shape}; it must be {wanted} with {sizes}")
     require(name, array, np.isfinite(array), "every entry must be finite")
+    require(name, array, np.abs(array) <= LARGEST, f"entries beyond {LARGEST:g} leave no digits for the others")
     return array
 
 

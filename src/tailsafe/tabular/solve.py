@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 
 from tailsafe.errors import InputError
-from tailsafe.learning.strategies import SINGLE_CONSTRAINT
+from tailsafe.optimization.strategies import SINGLE_CONSTRAINT
 from tailsafe.risk import SpectralRisk
 from tailsafe.tabular import srcpo
 from tailsafe.tabular.augmented import DEFAULT_MEMORY_LIMIT, GIB, AugmentedMDP, augment
@@ -24,6 +24,7 @@ from tailsafe.tabular.values import expected_reward, occupancy
 PAPER_PENALTY = 10.0
 CHUNK = 250
 ENOUGH_MASS = 0.95
+MOST_COSTS = 8
 
 # Called with a phase ("optimum" or "policy"), how much of it is done, and how much there is at most.
 Progress = Callable[[str, int, int], None]
@@ -54,6 +55,9 @@ def solve_tabular(
         raise InputError(f"iterations is {iterations}; it must be at least 1")
     if not tolerance > 0:
         raise InputError(f"tolerance is {tolerance:g}; it must be positive")
+    if problem.num_costs > MOST_COSTS:
+        # A dual variable per cost: their combinations, and the active sets of their weights, are all gone through.
+        raise InputError(f"this problem has {problem.num_costs} costs; the exact method takes up to {MOST_COSTS}")
     settings = settings or srcpo.Settings()
     statement = state_problem(problem, risks, limits, cells)
     if settings.strategy in SINGLE_CONSTRAINT and problem.num_costs > 1:
@@ -143,14 +147,14 @@ def _best_policy(statement: Statement, mdp: AugmentedMDP, state: srcpo.State) ->
         return None
     index = int(np.argmax(np.where(found, state.sampler, -np.inf)))
     policy = [scipy.special.softmax(logits[..., index], axis=1) for logits in state.best]
-    law = occupancy(mdp, policy)[-1]
+    distribution = occupancy(mdp, policy)[-1]
     sums = list(mdp.terminal_cost.T)
     return LearnedPolicy(
         policy,
         expected_reward(mdp, policy),
-        [float(s.risk(x, law)) for s, x in zip(statement.spectra, sums, strict=True)],
-        [float(m.risk(x, law)) for m, x in zip(statement.measures, sums, strict=True)],
-        law,
+        [float(s.risk(x, distribution)) for s, x in zip(statement.spectra, sums, strict=True)],
+        [float(m.risk(x, distribution)) for m, x in zip(statement.measures, sums, strict=True)],
+        distribution,
         index,
     )
 
@@ -182,7 +186,7 @@ def _one_per_cost(name: str, values: Any, kind: Any, costs: int) -> tuple[Any, .
     items = tuple(values) if isinstance(values, list | tuple | np.ndarray) else (values,)
     for item in items:
         if not isinstance(item, kind):
-            raise InputError(f"{item!r} is no {name}")
+            raise InputError(f"{item!r} is not a {name}")
     if len(items) == 1:
         return items * costs
     if len(items) != costs:

@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from tailsafe.errors import InputError
-from tailsafe.learning import strategies
+from tailsafe.optimization import strategies
 from tailsafe.tabular.augmented import AugmentedMDP, Layer
 from tailsafe.tabular.betas import BetaSet
 from tailsafe.tabular.values import evaluate
@@ -41,7 +41,7 @@ class Settings:
     radius, decay: trust region eps_t = radius / (t + 1)^decay; 1/2 < decay <= 1 is the Robbins-Monro condition.
     max_weight: lambda_max, the cap on a cost's weight. clip: (g_min, g_max) of the step length; below g_min the steps
     shrink with the gradient, which keeps nearly deterministic policies from leaping.
-    strategy: how gradients are weighed, see `learning.strategies.weights_of`; ipo_kappa, p3o_kappa: of these two.
+    strategy: how gradients are weighed, see `optimization.strategies.weights_of`; ipo_kappa, p3o_kappa: of these two.
     sampler_rate: of the sampler's natural gradient. penalty: the paper's K; None takes the paper's 10, or more where
     the multipliers of the linear programs demand it.
     """

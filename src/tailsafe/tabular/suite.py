@@ -11,7 +11,7 @@ from tailsafe.risk import CVaR, SpectralRisk
 from tailsafe.tabular.problem import FiniteCMDP
 
 # Per action: (probability, costs) of what may happen.
-Law = Sequence[tuple[float, Sequence[float]]]
+Distribution = Sequence[tuple[float, Sequence[float]]]
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class Known:
     shows: str
 
 
-def bandit(rewards: Sequence[float], outcomes: Sequence[Law]) -> FiniteCMDP:
+def bandit(rewards: Sequence[float], outcomes: Sequence[Distribution]) -> FiniteCMDP:
     """One choice, then its price in the second step, without a discount."""
-    prices = sorted({tuple(costs) for law in outcomes for _, costs in law})
+    prices = sorted({tuple(costs) for distribution in outcomes for _, costs in distribution})
     states, actions = 1 + len(prices), len(rewards)
     transitions = np.zeros((states, actions, states))
-    for action, law in enumerate(outcomes):
-        for chance, costs in law:
+    for action, distribution in enumerate(outcomes):
+        for chance, costs in distribution:
             transitions[0, action, 1 + prices.index(tuple(costs))] += chance
     for state in range(1, states):
         transitions[state, :, state] = 1.0

@@ -117,7 +117,7 @@ def expected_reward(mdp: AugmentedMDP, policy: Policy) -> float:
 
 
 def occupancy(mdp: AugmentedMDP, policy: Policy) -> list[np.ndarray]:
-    """P(the augmented state of step t is the k-th of its layer): T arrays (n_t,) and the terminal law (L,)."""
+    """P(the augmented state of step t is the k-th of its layer): T arrays (n_t,) and the terminal distribution (L,)."""
     reach = [mdp.initial]
     sizes = [layer.state.size for layer in mdp.layers[1:]] + [mdp.terminal_cost.shape[0]]
     for layer, pi, size in zip(mdp.layers, policy, sizes, strict=True):
@@ -126,15 +126,15 @@ def occupancy(mdp: AugmentedMDP, policy: Policy) -> list[np.ndarray]:
     return reach
 
 
-def return_laws(mdp: AugmentedMDP, policy: Policy) -> list[np.ndarray]:
-    """The law of the final cost vector from each augmented state: T + 1 arrays (n_t, L), rows sum to one.
+def return_distributions(mdp: AugmentedMDP, policy: Policy) -> list[np.ndarray]:
+    """The distribution of the final cost vector from each augmented state: T + 1 arrays (n_t, L), rows sum to one.
 
     Entry [k, l] of layer t is P(D_T = terminal_cost[l] | the k-th state of layer t).
     """
-    law = np.eye(mdp.terminal_cost.shape[0])
-    laws = [law]
+    distribution = np.eye(mdp.terminal_cost.shape[0])
+    distributions = [distribution]
     for layer, pi in zip(reversed(mdp.layers), reversed(list(policy)), strict=True):
         step = np.asarray(pi)[..., None] * layer.probability
-        law = np.einsum("nak,nakl->nl", step, law[layer.successor])
-        laws.append(law)
-    return laws[::-1]
+        distribution = np.einsum("nak,nakl->nl", step, distribution[layer.successor])
+        distributions.append(distribution)
+    return distributions[::-1]

@@ -2,8 +2,8 @@
 
 - The mean: keep E[cost] under the limit. Says nothing about bad days.
 - Expected state-wise risk: keep E_{s0}[R(cost | s0)] under the limit, the risk of each start state by itself, averaged.
-  A spectral risk is concave in the law, so the average of the parts is below the risk of the whole: it can be met by a
-  policy whose true risk is far above the limit.
+  A spectral risk is concave in the distribution, so the average of the parts is below the risk of the whole: a policy
+  whose true risk is far above the limit can meet it.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ MOST_PROGRAMS = 5000
 
 
 @dataclass(frozen=True, eq=False)
-class Rival:
-    """The exact optimum of another formulation: its J_R and its law of discounted cost sums, costs and law (K,)."""
+class Baseline:
+    """The exact optimum of another formulation: its J_R and its discounted cost sums with their probabilities (K,)."""
 
     name: str
     reward: float
     costs: np.ndarray
-    law: np.ndarray
+    distribution: np.ndarray
 
 
-def best_for_the_mean(mdp: AugmentedMDP, limit: float) -> Rival | None:
+def best_for_the_mean(mdp: AugmentedMDP, limit: float) -> Baseline | None:
     """max J_R subject to E[cost] <= limit, for a problem with one cost; None if infeasible."""
     inner = OccupancyLP(mdp).maximise_reward(mdp.terminal_cost, np.array([limit]))
     if inner.policy is None:
         return None
-    return Rival("limit on the mean", inner.reward, mdp.terminal_cost[:, 0], occupancy(mdp, inner.policy)[-1])
+    return Baseline("limit on the mean", inner.reward, mdp.terminal_cost[:, 0], occupancy(mdp, inner.policy)[-1])
 
 
 def best_for_state_wise_risk(
     problem: FiniteCMDP, spectrum: StepSpectrum, limit: float, memory_limit: float = DEFAULT_MEMORY_LIMIT
-) -> Rival | None:
+) -> Baseline | None:
     """max J_R subject to E_{s0}[R(cost | s0)] <= limit, for a problem with one cost; None if infeasible.
 
     The start state is made part of the state and gets a cost of its own, zero when another one was drawn. With a beta
@@ -73,8 +73,8 @@ def best_for_state_wise_risk(
             best = inner
     if best is None or best.policy is None:
         return None
-    law = occupancy(mdp, best.policy)[-1]
-    return Rival("limit on expected state-wise risk", best.reward, mdp.terminal_cost.sum(1), law)
+    distribution = occupancy(mdp, best.policy)[-1]
+    return Baseline("limit on expected state-wise risk", best.reward, mdp.terminal_cost.sum(1), distribution)
 
 
 def _with_start_in_state(problem: FiniteCMDP) -> FiniteCMDP:
