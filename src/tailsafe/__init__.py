@@ -10,14 +10,19 @@ from tailsafe.envs.registration import register_tasks
 from tailsafe.errors import InputError
 
 if TYPE_CHECKING:
+    from tailsafe.envs.jax_env import JaxEnv
     from tailsafe.envs.vector import make_vec
+    from tailsafe.envs.wrappers import CostFromStep
+    from tailsafe.evaluation.certificate import certify
+    from tailsafe.evaluation.verdict import evaluate
+    from tailsafe.policies.export import export
+    from tailsafe.policies.policy import load_policy
     from tailsafe.risk import CVaR, Mean, Pow, SpectralRisk, Spectrum, StepSpectrum, Wang, parse_spectrum
-    from tailsafe.runs.config import Constraint, TrainConfig
-    from tailsafe.runs.evaluation import evaluate
-    from tailsafe.runs.export import export
-    from tailsafe.runs.policy import load_policy
-    from tailsafe.runs.training import resume, train
     from tailsafe.tabular import FiniteCMDP, TabularSolution, solve_tabular
+    from tailsafe.training.config import Constraint, TrainConfig
+    from tailsafe.training.diagnosis import diagnose
+    from tailsafe.training.train import resume, train
+    from tailsafe.viz.inline import plot
 
 # `gymnasium.make("tailsafe/PointGoal-v0")` works from here on; this imports neither JAX nor MuJoCo.
 register_tasks()
@@ -32,14 +37,19 @@ _HOME = {
     "StepSpectrum": "risk",
     "Wang": "risk",
     "parse_spectrum": "risk",
+    "CostFromStep": "envs.wrappers",
+    "JaxEnv": "envs.jax_env",
     "make_vec": "envs.vector",
-    "Constraint": "runs.config",
-    "TrainConfig": "runs.config",
-    "resume": "runs.training",
-    "train": "runs.training",
-    "evaluate": "runs.evaluation",
-    "export": "runs.export",
-    "load_policy": "runs.policy",
+    "Constraint": "training.config",
+    "TrainConfig": "training.config",
+    "diagnose": "training.diagnosis",
+    "resume": "training.train",
+    "train": "training.train",
+    "certify": "evaluation.certificate",
+    "evaluate": "evaluation.verdict",
+    "export": "policies.export",
+    "load_policy": "policies.policy",
+    "plot": "viz.inline",
     "FiniteCMDP": "tabular",
     "TabularSolution": "tabular",
     "solve_tabular": "tabular",
@@ -48,8 +58,10 @@ _HOME = {
 __all__ = [
     "CVaR",
     "Constraint",
+    "CostFromStep",
     "FiniteCMDP",
     "InputError",
+    "JaxEnv",
     "Mean",
     "Pow",
     "SpectralRisk",
@@ -59,11 +71,14 @@ __all__ = [
     "TrainConfig",
     "Wang",
     "__version__",
+    "certify",
+    "diagnose",
     "evaluate",
     "export",
     "load_policy",
     "make_vec",
     "parse_spectrum",
+    "plot",
     "resume",
     "solve_tabular",
     "train",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +31,37 @@ def replacing(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
         yield partial
+        # The content before the name: after a loss of power the name must not stand for an empty file.
+        sync(partial)
         os.replace(partial, path)
+        sync(path.parent)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     finally:
-        partial.unlink(missing_ok=True)
+        # Where even that is refused, the first error is the one to tell.
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """A file's content, or a folder's names, on the disk. File systems that cannot do it are left alone."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(handle)
+
+
+def sync_tree(folder: Path) -> None:
+    """All files below `folder` and its own name on the disk: they survive a loss of power."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            sync(Path(place) / name)
+        sync(Path(place))
+    sync(folder.parent)
 
 
 def check_new(path: Path) -> None:
@@ -64,3 +92,38 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """An object as JSON for people and programs, whole or not at all. NaN and infinities are no JSON."""
     with replacing(path) as partial:
         partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+# Of JSON files: what is deeper was not written by tailsafe.
+DEEPEST = 50
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file that anybody may have written; an `InputError` in one line, whatever is wrong with it.
+
+    NaN and infinities, which are no JSON, are refused, and so are endless nesting and integers of thousands of digits.
+    """
+
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path}: is not JSON") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: must hold an object, holds {type(content).__name__}")
+    level: list[Any] = [content]
+    for _ in range(DEEPEST):
+        level = [child for parent in level for child in (parent.values() if isinstance(parent, dict) else parent)]
+        level = [child for child in level if isinstance(child, dict | list)]
+    if level:
+        raise InputError(f"{path}: is nested more than {DEEPEST} levels deep")
+    return content
+
+
+def json_digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 of an object as JSON, whatever the order of its keys and the spaces around them."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""How good and how safe a saved policy is: episodes, verdicts, exact values."""

@@ -1,0 +1,1 @@
+"""The policy file: written, loaded, played and exported without the learner that made it."""

@@ -1,0 +1,443 @@
+"""What a saved policy says about itself: `policy.json` as frozen dataclasses, checked field by field when read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeVar, cast, get_args
+
+from tailsafe._version import __version__
+from tailsafe.errors import InputError
+from tailsafe.learning.constraints import Constraints, stack_constraints
+from tailsafe.learning.interface import EnvironmentSpec
+from tailsafe.learning.spaces import ActionDescription, ObservationPart, ObservationSpace
+from tailsafe.risk import SpectralRisk, StepSpectrum, parse_spectrum
+
+FORMAT = 1
+Unit = Literal["step", "discounted", "episode"]
+_DTYPES = ("float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+T = TypeVar("T")
+# The largest that a double holds exactly, and more than anything here is counted to.
+LARGEST_WHOLE = 2**53
+
+
+@dataclass(frozen=True)
+class TaskDescription:
+    """The environments a policy was trained in; fields as in `EnvironmentSpec`.
+
+    largest_costs: inf where unknown. problem: the PROBLEM.json object of task `finite`. backend: the engine, if any.
+    observations: how the environment's own are flattened; None: they are vectors. source: how to build a user's
+    environment again (`envs.finding.Source.to_json`). metrics: numbers from `info` that were followed.
+    """
+
+    name: str
+    observation_size: int
+    cost_names: tuple[str, ...]
+    episode_length: int | None
+    largest_costs: tuple[float, ...]
+    limits: tuple[float, ...] | None = None
+    problem: Mapping[str, Any] | None = None
+    backend: str | None = None
+    observations: ObservationSpace | None = None
+    source: Mapping[str, Any] | None = None
+    metrics: tuple[str, ...] = ()
+
+    @property
+    def observation_space(self) -> ObservationSpace:
+        """What an observation of the environment looks like."""
+        return self.observations or ObservationSpace.flat(self.observation_size)
+
+    @classmethod
+    def of(
+        cls,
+        spec: EnvironmentSpec,
+        problem: Mapping[str, Any] | None = None,
+        backend: str | None = None,
+        source: Mapping[str, Any] | None = None,
+        metrics: Sequence[str] = (),
+    ) -> TaskDescription:
+        """From what a learner knows."""
+        return cls(
+            spec.name,
+            spec.observation_size,
+            spec.cost_names,
+            spec.episode_length,
+            spec.largest_costs,
+            spec.limits,
+            problem,
+            backend,
+            spec.observations,
+            source,
+            tuple(metrics),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "observation_size": self.observation_size,
+            "cost_names": list(self.cost_names),
+            "episode_length": self.episode_length,
+            "largest_costs": [_or_none(cost) for cost in self.largest_costs],
+            "limits": None if self.limits is None else list(self.limits),
+            "problem": None if self.problem is None else dict(self.problem),
+            "backend": self.backend,
+            "observations": None if self.observations is None else self.observations.to_json(),
+            "source": None if self.source is None else dict(self.source),
+            "metrics": list(self.metrics),
+        }
+
+    @classmethod
+    def from_json(cls, fields: Fields) -> TaskDescription:
+        observations = fields.optional("observations", fields.objects)
+        described = None if observations is None else _read_observations(observations)
+        if described is not None and described.size != fields.whole("observation_size", 1):
+            raise InputError(f"{fields.place}.observations make {described.size} numbers, not observation_size")
+        return cls(
+            name=fields.text("name"),
+            observation_size=fields.whole("observation_size", 1),
+            cost_names=fields.texts("cost_names"),
+            episode_length=fields.optional("episode_length", lambda key: fields.whole(key, 1)),
+            largest_costs=fields.numbers("largest_costs", or_inf=True),
+            limits=fields.optional("limits", fields.numbers),
+            problem=fields.optional("problem", lambda key: fields.object(key).data),
+            backend=fields.optional("backend", fields.text),
+            observations=described,
+            source=fields.optional("source", lambda key: fields.object(key).data),
+            metrics=fields.optional("metrics", fields.texts) or (),
+        )
+
+
+def _read_actions(fields: Fields) -> ActionDescription:
+    """`ActionDescription` from JSON; files of earlier versions have no shapes, types or combinations."""
+    kind = fields.choice("kind", ("box", "discrete"))
+    size = fields.whole("size", 1)
+    shape = fields.optional("shape", fields.wholes)
+    dtype = fields.choice("dtype", _DTYPES) if "dtype" in fields.data else "float32"
+    if kind == "discrete":
+        counts = fields.optional("counts", lambda key: fields.wholes(key, least=1))
+        starts = fields.wholes("starts", len(counts), -math.inf) if counts is not None else ()
+        if counts is not None and (math.prod(counts) != size or math.prod(shape or ()) != len(counts)):
+            raise InputError(f"{fields.place}.counts does not make {size} actions of its shape")
+        start = fields.optional("start", lambda key: fields.integer(key)) or 0
+        return ActionDescription("discrete", size, None, None, start, shape, dtype, counts, starts)
+    low, high = fields.numbers("low", size), fields.numbers("high", size)
+    if not all(a <= b for a, b in zip(low, high, strict=True)):
+        raise InputError(f"{fields.place}.high: no bound may be below its lower bound")
+    if shape is not None and math.prod(shape) != size:
+        raise InputError(f"{fields.place}.shape does not hold {size} numbers")
+    return ActionDescription("box", size, low, high, shape=shape, dtype=dtype)
+
+
+def _read_observations(fields: Sequence[Fields]) -> ObservationSpace:
+    """`ObservationSpace` from JSON."""
+    parts = []
+    for each in fields:
+        path = each.get("path")
+        if not (isinstance(path, list) and all(isinstance(k, str) or type(k) is int for k in path)):
+            raise InputError(f"{each.place}.path must be a list of keys and places")
+        shape = each.wholes("shape")
+        counts = each.optional("counts", partial(each.wholes, least=1))
+        if counts is not None and len(counts) != math.prod(shape):
+            raise InputError(f"{each.place}.counts has {len(counts)} entries for an array of shape {shape}")
+        parts.append(ObservationPart(tuple(path), shape, counts, each.wholes("starts", len(counts or ()), -math.inf)))
+    return ObservationSpace(tuple(parts))
+
+
+@dataclass(frozen=True)
+class NetworkDescription:
+    """Hidden sizes; a log standard deviation that is fixed, if any; whether (D, b) are inputs; the clip of inputs."""
+
+    hidden: tuple[int, ...]
+    fixed_log_std: float | None = None
+    augmented: bool = False
+    clip_observation: float = 1e6
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "hidden": list(self.hidden),
+            "fixed_log_std": self.fixed_log_std,
+            "augmented": self.augmented,
+            "clip_observation": self.clip_observation,
+        }
+
+    @classmethod
+    def from_json(cls, fields: Fields) -> NetworkDescription:
+        hidden = fields.numbers("hidden")
+        if not all(size == int(size) and size >= 1 for size in hidden):
+            raise InputError(f"{fields.place}.hidden must be whole numbers, at least 1")
+        return cls(
+            hidden=tuple(int(size) for size in hidden),
+            fixed_log_std=fields.optional("fixed_log_std", fields.number),
+            augmented=fields.flag("augmented"),
+            clip_observation=fields.number("clip_observation"),
+        )
+
+
+@dataclass(frozen=True)
+class ConstraintDescription:
+    """One constraint: the measure as given, its limit in the unit as given, and what the learner made of them.
+
+    risk_measure: SPEC. discounted_limit: on the discounted cost sum. eta (M,), alpha (M-1,): the step spectrum.
+    """
+
+    name: str
+    risk_measure: str
+    limit: float
+    unit: Unit
+    discounted_limit: float
+    eta: tuple[float, ...]
+    alpha: tuple[float, ...]
+
+    @property
+    def measure(self) -> SpectralRisk:
+        """The measure as given."""
+        return parse_spectrum(self.risk_measure)
+
+    @property
+    def steps(self) -> StepSpectrum:
+        """The step spectrum that stands for it."""
+        return StepSpectrum.normalized(self.eta, self.alpha)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "risk_measure": self.risk_measure,
+            "limit": self.limit,
+            "unit": self.unit,
+            "discounted_limit": self.discounted_limit,
+            "eta": list(self.eta),
+            "alpha": list(self.alpha),
+        }
+
+    @classmethod
+    def from_json(cls, fields: Fields) -> ConstraintDescription:
+        described = cls(
+            name=fields.text("name"),
+            risk_measure=fields.text("risk_measure"),
+            limit=fields.number("limit"),
+            unit=cast(Unit, fields.choice("unit", get_args(Unit))),
+            discounted_limit=fields.number("discounted_limit"),
+            eta=fields.numbers("eta"),
+            alpha=fields.numbers("alpha"),
+        )
+        try:
+            _ = described.measure, described.steps
+        except InputError as error:
+            raise InputError(f"{fields.place}: {error}") from None
+        return described
+
+
+@dataclass(frozen=True)
+class PolicyDescription:
+    """All of policy.json but the sampler's mode, which belongs to the tensors. One constraint per cost, in order.
+
+    largest_return: the largest discounted sum of each cost, inf where unknown. least_cells: see
+    `stack_constraints`. conditioned: whether the policy sees the dual variables. steps: environment steps of training.
+    certificate: what `tailsafe certify` proved, if anything.
+    """
+
+    task: TaskDescription
+    actions: ActionDescription
+    network: NetworkDescription
+    gamma: float
+    constraints: tuple[ConstraintDescription, ...]
+    largest_return: tuple[float, ...]
+    algorithm: str
+    conditioned: bool
+    least_cells: int = 2
+    steps: int = 0
+    version: str = __version__
+    certificate: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        costs = len(self.task.cost_names)
+        for name, count in (
+            ("constraints", len(self.constraints)),
+            ("largest_return", len(self.largest_return)),
+            ("task.largest_costs", len(self.task.largest_costs)),
+        ):
+            if count != costs or not costs:
+                raise InputError(f"{name} has {count} entries for {costs} costs; it needs one for each, at least one")
+        if self.network.fixed_log_std is not None and self.actions.kind == "discrete":
+            raise InputError("network.fixed_log_std is for actions in a box; these are discrete")
+        if not 0 < self.gamma <= 1:
+            raise InputError(f"gamma is {self.gamma:g}; it must be in (0, 1]")
+        for constraint in self.constraints:
+            if constraint.unit == "step" and self.gamma == 1 and self.task.episode_length is None:
+                raise InputError(
+                    f"the limit of {constraint.name} is per step: it needs gamma below 1 or an episode length"
+                )
+            if constraint.unit == "episode" and self.task.episode_length is None:
+                raise InputError(f"the limit of {constraint.name} is per episode, but the length of one is not known")
+
+    @property
+    def num_betas(self) -> int:
+        """How many dual variables the policy sees: those of all constraints, or none."""
+        return self.arrays().num_betas if self.conditioned else 0
+
+    def arrays(self) -> Constraints:
+        """The constraints as the learner had them."""
+        return stack_constraints(
+            [constraint.steps for constraint in self.constraints],
+            [constraint.discounted_limit for constraint in self.constraints],
+            self.largest_return,
+            self.least_cells,
+        )
+
+    def unit_factor(self, constraint: ConstraintDescription) -> float:
+        """What a risk of the discounted sum is multiplied with to be in the unit of the limit.
+
+        The inverse of what training did with the limit: per step (1 - gamma), or one over the discounted number of
+        steps of a finite problem; per episode, that times the length of an episode.
+        """
+        if constraint.limit > 0 and constraint.discounted_limit > 0:
+            return constraint.limit / constraint.discounted_limit
+        # A limit of zero says nothing about the conversion.
+        return self.factor_of(constraint.unit)
+
+    def factor_of(self, unit: Unit) -> float:
+        """What a discounted sum is multiplied with to be in this unit; see `unit_factor`."""
+        if unit == "discounted":
+            return 1.0
+        if unit == "episode" and self.task.episode_length is None:
+            raise InputError(f"{self.task.name} has no fixed episode length: state the limit per step or as discounted")
+        finite = self.task.problem is not None or self.gamma == 1
+        steps = 1 if unit == "step" else self.task.episode_length or 1
+        return steps / discounted_length(self.gamma, self.task.episode_length if finite else None)
+
+    def to_json(self, delta: Sequence[float]) -> dict[str, Any]:
+        """policy.json, with the sampler's mode `delta` for people to read."""
+        return {
+            "format": FORMAT,
+            "task": self.task.to_json(),
+            "actions": self.actions.to_json(),
+            "network": self.network.to_json(),
+            "delta": [float(x) for x in delta],
+            "gamma": self.gamma,
+            "constraints": [constraint.to_json() for constraint in self.constraints],
+            "largest_return": [_or_none(largest) for largest in self.largest_return],
+            "least_cells": self.least_cells,
+            "algorithm": self.algorithm,
+            "conditioned": self.conditioned,
+            "steps": self.steps,
+            "version": self.version,
+        } | ({} if self.certificate is None else {"certificate": dict(self.certificate)})
+
+    @classmethod
+    def from_json(cls, data: Any) -> PolicyDescription:
+        """Read policy.json's object, or one `InputError` that names the place."""
+        fields = Fields(data, "policy")
+        if (found := fields.get("format")) != FORMAT:
+            raise InputError(f"format is {found!r}; this version of tailsafe reads format {FORMAT}")
+        return cls(
+            task=TaskDescription.from_json(fields.object("task")),
+            actions=_read_actions(fields.object("actions")),
+            network=NetworkDescription.from_json(fields.object("network")),
+            gamma=fields.number("gamma"),
+            constraints=tuple(ConstraintDescription.from_json(entry) for entry in fields.objects("constraints")),
+            largest_return=fields.numbers("largest_return", or_inf=True),
+            # Policies of earlier versions have none.
+            least_cells=fields.whole("least_cells", 2) if "least_cells" in fields.data else 2,
+            algorithm=fields.text("algorithm"),
+            # Earlier versions did not say it; policies that see no dual variables have no mode of them.
+            conditioned=fields.flag("conditioned") if "conditioned" in fields.data else bool(fields.numbers("delta")),
+            steps=fields.whole("steps", 0),
+            version=fields.text("version"),
+            certificate=fields.optional("certificate", lambda key: fields.object(key).data),
+        )
+
+
+def discounted_length(gamma: float, steps: int | None) -> float:
+    """The discounted sum of ones over `steps` steps, or over endless ones."""
+    if steps is None:
+        return 1 / (1 - gamma) if gamma < 1 else math.inf
+    return float(steps) if gamma == 1 else (1 - gamma**steps) / (1 - gamma)
+
+
+class Fields:
+    """A JSON object whose entries are asked for by type; every complaint names the place. place: where it stands."""
+
+    def __init__(self, data: Any, place: str) -> None:
+        if not isinstance(data, dict):
+            raise InputError(f"{place} must be an object, is {type(data).__name__}")
+        self.data: dict[str, Any] = data
+        self.place = place
+
+    def get(self, key: str) -> Any:
+        if key not in self.data:
+            raise InputError(f"{self.place} lacks {key!r}")
+        return self.data[key]
+
+    def optional(self, key: str, read: Callable[[str], T]) -> T | None:
+        return None if self.data.get(key) is None else read(key)
+
+    def text(self, key: str) -> str:
+        return cast(str, self._require(key, isinstance(self.get(key), str), "a text"))
+
+    def flag(self, key: str) -> bool:
+        return cast(bool, self._require(key, isinstance(self.get(key), bool), "true or false"))
+
+    def choice(self, key: str, allowed: Sequence[str]) -> str:
+        return cast(str, self._require(key, self.get(key) in allowed, "one of " + ", ".join(allowed)))
+
+    def number(self, key: str) -> float:
+        return float(self._require(key, _is_number(self.get(key)), "a finite number"))
+
+    def whole(self, key: str, least: int) -> int:
+        value = self.get(key)
+        good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST_WHOLE
+        return int(self._require(key, good, f"a whole number, at least {least}"))
+
+    def integer(self, key: str) -> int:
+        value = self.get(key)
+        good = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_WHOLE
+        return int(self._require(key, good, "a whole number"))
+
+    def wholes(self, key: str, count: int | None = None, least: float = 0) -> tuple[int, ...]:
+        """A list of whole numbers, none below `least`."""
+        values = self.get(key)
+        good = isinstance(values, list) and all(type(x) is int and x >= least for x in values)
+        wanted = f"a list of {count or ''} whole numbers" + (f", at least {least}" if math.isfinite(least) else "")
+        return tuple(self._require(key, good and count in (None, len(values)), wanted))
+
+    def numbers(self, key: str, count: int | None = None, *, or_inf: bool = False) -> tuple[float, ...]:
+        """A list of numbers; with `or_inf`, null stands for infinity."""
+        values = self.get(key)
+        good = isinstance(values, list) and all(_is_number(x) or (or_inf and x is None) for x in values)
+        self._require(key, good and count in (None, len(values)), f"a list of {count or ''} finite numbers")
+        return tuple(math.inf if x is None else float(x) for x in values)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        values = self.get(key)
+        good = isinstance(values, list) and all(isinstance(x, str) for x in values)
+        return tuple(self._require(key, good, "a list of texts"))
+
+    def object(self, key: str) -> Fields:
+        return Fields(self.get(key), f"{self.place}.{key}")
+
+    def objects(self, key: str) -> list[Fields]:
+        values = self._require(key, isinstance(self.get(key), list), "a list")
+        return [Fields(value, f"{self.place}.{key}[{i}]") for i, value in enumerate(values)]
+
+    def _require(self, key: str, good: bool, wanted: str) -> Any:
+        value = self.get(key)
+        if not good:
+            shown = repr(value) if len(repr(value)) < 60 else type(value).__name__
+            raise InputError(f"{self.place}.{key} must be {' '.join(wanted.split())}, is {shown}")
+        return value
+
+
+def _is_number(value: Any) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float holds
+        return False
+
+
+def _or_none(value: float) -> float | None:
+    """JSON has no infinity."""
+    return value if math.isfinite(value) else None

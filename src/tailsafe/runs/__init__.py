@@ -1,1 +1,0 @@
-"""Runs: configuration, the training loop, checkpoints, logs, shareable policies and their evaluation."""

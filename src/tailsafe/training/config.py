@@ -1,0 +1,234 @@
+"""What a run is: task, constraints, and every choice behind it, checked before any work begins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from tailsafe.algorithms.registry import DEFAULT_ALGORITHM, check_algorithm
+from tailsafe.envs.finding import Source
+from tailsafe.envs.metrics import parse_metrics
+from tailsafe.errors import InputError
+from tailsafe.risk import SpectralRisk, parse_spectrum
+from tailsafe.training.settings import PRESETS, parsed
+
+Unit = Literal["step", "discounted", "episode"]
+UNITS: tuple[Unit, ...] = ("step", "discounted", "episode")
+BACKENDS = ("auto", "mujoco", "warp", "mjx")
+DEFAULT_RISK = "cvar:0.75"
+DEFAULT_LOG = ("tensorboard",)
+FORMAT = 1
+_LARGEST_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """The risk of one cost stays under a limit.
+
+    name: of the cost, as the task calls it. spectrum: the risk measure, or its text (`cvar:0.75`). limit: in the unit
+    `step` (a rate: the discounted sum is limit / (1 - gamma)), `discounted` (the discounted sum itself) or `episode` (a
+    sum over an episode of the task's full length, spread evenly). All three limit the discounted sum, to which late
+    steps of long episodes hardly contribute. Without a unit the limits of task `finite` are `discounted`, as on the
+    command line; other tasks need one.
+    """
+
+    name: str
+    spectrum: SpectralRisk
+    limit: float
+    unit: Unit | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.spectrum, str):
+            object.__setattr__(self, "spectrum", parse_spectrum(self.spectrum))
+        if not isinstance(self.spectrum, SpectralRisk):
+            raise InputError(f"constraint {self.name!r}: {self.spectrum!r} is not a risk measure; try ts.CVaR(0.75)")
+        if isinstance(self.limit, bool) or not isinstance(self.limit, int | float) or not 0 <= self.limit < math.inf:
+            raise InputError(f"constraint {self.name!r}: limit is {self.limit!r}; it must be finite and not negative")
+        if self.unit not in (None, *UNITS):
+            raise InputError(f"constraint {self.name!r}: unit is {self.unit!r}; it must be one of {', '.join(UNITS)}")
+        object.__setattr__(self, "limit", float(self.limit))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, from which `from_json` makes an equal constraint."""
+        return {"name": self.name, "risk_measure": self.spectrum.spec, "limit": self.limit, "unit": self.unit}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Constraint:
+        """What `to_json` wrote."""
+        return Constraint(data["name"], parse_spectrum(data["risk_measure"]), data["limit"], data["unit"])
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A run, or several that differ in their seeds alone.
+
+    task: a task's name, a Gymnasium id, MODULE:CLASS, an environment or what builds one. constraints: one per cost;
+    none: the paper's CVaR 0.75 at the task's own limits. total_steps: control steps over all environments (None: the
+    preset's). seeds: how many runs, with seeds seed, seed + 1, ... preset: `laptop`, `paper`, `gpu` (None: `gpu` where
+    JAX sees one, else `laptop`). out: the run's folder (None: runs/TASK-ALGORITHM-TIME). settings: overrides of
+    single values, see `tailsafe settings`. env_args: arguments of the constructor or function of an environment of your
+    own. metrics: numbers of its `info` to follow, as `success` or `max:speed`. start: a run or policy to start from
+    instead of a random one, see `tailsafe.training.start`; risks, limits and shapes of networks that nobody gives are
+    then its own. log: where rows go beside metrics.csv: `tensorboard`, `wandb`, `mlflow`; `csv` alone is metrics.csv
+    only.
+    """
+
+    task: Any
+    algorithm: str = DEFAULT_ALGORITHM
+    constraints: Sequence[Constraint] = ()
+    total_steps: int | None = None
+    seed: int = 0
+    seeds: int = 1
+    preset: str | None = None
+    backend: str = "auto"
+    out: str | Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    env_args: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Sequence[str] = ()
+    start: str | Path | None = None
+    log: Sequence[str] = DEFAULT_LOG
+
+    def __post_init__(self) -> None:
+        check_algorithm(self.algorithm)
+        if self.backend not in BACKENDS:
+            raise InputError(f"unknown backend {self.backend!r}; there are: {', '.join(BACKENDS)}")
+        if self.preset is not None and self.preset not in PRESETS:
+            raise InputError(f"unknown preset {self.preset!r}; there are: {', '.join(PRESETS)}")
+        for name, value, low in (("seed", self.seed, 0), ("seeds", self.seeds, 1)):
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= _LARGEST_SEED:
+                raise InputError(f"{name} is {value!r}; it must be a whole number from {low} to {_LARGEST_SEED}")
+        if self.seed + self.seeds - 1 > _LARGEST_SEED:
+            raise InputError(f"the last seed would be {self.seed + self.seeds - 1}; the largest is {_LARGEST_SEED}")
+        if not all(isinstance(constraint, Constraint) for constraint in self.constraints):
+            raise InputError("constraints must be ts.Constraint(name, spectrum, limit, unit)")
+        object.__setattr__(self, "constraints", tuple(self.constraints))
+        object.__setattr__(self, "metrics", tuple(metric.text for metric in parse_metrics(self.metrics)))
+        if isinstance(self.log, str):
+            raise InputError(f"log is {self.log!r}; it must be a list, as in [{self.log!r}]")
+        object.__setattr__(self, "log", tuple(self.log))
+        settings = {key: parsed(key, value, self.algorithm) for key, value in self.settings.items()}
+        if self.total_steps is not None:
+            settings["total_steps"] = parsed("total_steps", self.total_steps, self.algorithm)
+        object.__setattr__(self, "settings", settings)
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is to be, for those that must know before it begins."""
+        if self.out is None:
+            raise InputError("this run needs a folder: out=...")
+        return Path(self.out)
+
+    def for_seed(self, seed: int) -> TrainConfig:
+        """The same run with one seed."""
+        return replace(self, seed=seed, seeds=1)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values. A task that has no name becomes None; a user's environment also says how it is built."""
+        source = self.task if isinstance(self.task, Source) else None
+        return {
+            "format": FORMAT,
+            "task": source.reference if source is not None else self.task if isinstance(self.task, str) else None,
+            "source": None if source is None else source.to_json(),
+            "metrics": list(self.metrics),
+            "algorithm": self.algorithm,
+            "constraints": [constraint.to_json() for constraint in self.constraints],
+            "total_steps": self.settings.get("total_steps"),
+            "seed": self.seed,
+            "seeds": self.seeds,
+            "preset": self.preset,
+            "backend": self.backend,
+            "settings": {key: plain(value) for key, value in self.settings.items()},
+            **({} if self.start is None else {"start": str(self.start)}),
+            **({} if tuple(self.log) == DEFAULT_LOG else {"log": list(self.log)}),
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> TrainConfig:
+        """What `to_json` wrote."""
+        if data.get("format") != FORMAT:
+            raise InputError(f"the configuration has format {data.get('format')!r}; this version reads {FORMAT}")
+        source = data.get("source")
+        if source is None and isinstance(data["task"], str) and ":" in data["task"]:
+            # A name in a file is not one that the user typed: nothing beside the user is imported for it.
+            source = Source(data["task"]).to_json()
+        return TrainConfig(
+            task=data["task"] if source is None else Source.from_json(source),
+            algorithm=data["algorithm"],
+            constraints=[Constraint.from_json(constraint) for constraint in data["constraints"]],
+            total_steps=data["total_steps"],
+            seed=data["seed"],
+            seeds=data["seeds"],
+            preset=data["preset"],
+            backend=data["backend"],
+            settings=data["settings"],
+            metrics=data.get("metrics") or (),
+            start=data.get("start"),
+            log=data.get("log", DEFAULT_LOG),
+        )
+
+
+def plain(value: Any) -> Any:
+    """JSON knows no infinity and no tuple; `parsed` reads both back."""
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if isinstance(value, tuple):
+        return list(value)
+    return value.to_dict() if hasattr(value, "to_dict") else value
+
+
+def parse_limit(text: str, default_unit: Unit | None = None) -> tuple[float, Unit]:
+    """`0.025/step`, `2.5/discounted` or `25/episode` -> number and unit; a bare number only with a default unit."""
+    number, slash, unit = text.strip().partition("/")
+    written = "as in 0.025/step, 2.5/discounted or 25/episode"
+    try:
+        value = float(number)
+    except ValueError:
+        raise InputError(f"limit {text!r}: {number!r} is not a number; write it {written}") from None
+    if not 0 <= value < math.inf:
+        raise InputError(f"limit {text!r}: must be finite and not negative")
+    if not slash and default_unit is not None:
+        unit = default_unit
+    if unit not in UNITS:
+        raise InputError(f"limit {text!r}: say in which unit, {written}")
+    return value, unit
+
+
+def parse_settings(texts: Sequence[str], algorithm: str = DEFAULT_ALGORITHM) -> dict[str, Any]:
+    """`KEY=VALUE` of the command line -> checked values."""
+    check_algorithm(algorithm)
+    settings: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--set {text!r}: write KEY=VALUE, as in max_kl=0.001")
+        settings[key.strip()] = parsed(key.strip(), value.strip(), algorithm)
+    return settings
+
+
+def make_constraints(
+    names: Sequence[str],
+    risks: Sequence[str | SpectralRisk],
+    limits: Sequence[tuple[float, Unit]],
+    own_limits: Sequence[float] | None,
+) -> tuple[Constraint, ...]:
+    """One constraint per cost: measures and limits in the order of the costs, one for all, or the defaults."""
+    measures = _for_all("risk measures", risks or [DEFAULT_RISK], names)
+    if limits:
+        chosen = _for_all("limits", limits, names)
+    elif own_limits is not None:
+        chosen = [(limit, "step") for limit in own_limits]
+    else:
+        raise InputError(f"this task has no limits of its own; give one for each cost ({', '.join(names)}): --limit")
+    rows = zip(names, measures, chosen, strict=True)
+    return tuple(Constraint(name, measure, limit, unit) for name, measure, (limit, unit) in rows)
+
+
+def _for_all(what: str, values: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    if len(values) == 1:
+        return list(values) * len(names)
+    if len(values) != len(names):
+        raise InputError(f"{len(values)} {what} for {len(names)} costs ({', '.join(names)})")
+    return list(values)

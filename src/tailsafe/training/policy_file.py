@@ -1,0 +1,58 @@
+"""The shareable policy of a run, rewritten at every checkpoint."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tailsafe._version import __version__
+from tailsafe.training.plan import Plan
+
+
+def share_policy(folder: Path, plan: Plan, learner: Any, steps: int) -> None:
+    """Write what `load_policy` reads into `folder`: network, normaliser, the sampler's mode, and what they are for."""
+    describe = import_module("tailsafe.policies.metadata")
+    spec, values = plan.spec, plan.values
+    problem = None if plan.problem is None else plan.problem.to_dict()
+    backend = None if plan.config.backend == "auto" else plan.config.backend
+    source = None if plan.source is None else plan.source.to_json()
+    constraints = [
+        describe.ConstraintDescription(
+            name=constraint.name,
+            risk_measure=constraint.spectrum.spec,
+            limit=constraint.limit,
+            unit=constraint.unit,
+            discounted_limit=limit,
+            eta=tuple(float(x) for x in steps_of.eta),
+            alpha=tuple(float(x) for x in steps_of.alpha),
+        )
+        for constraint, limit, steps_of in zip(plan.constraints, plan.discounted_limits, plan.spectra, strict=True)
+    ]
+    description = describe.PolicyDescription(
+        task=describe.TaskDescription.of(spec, problem, backend, source, plan.config.metrics),
+        actions=spec.native_actions or describe.ActionDescription.of(spec.actions),
+        network=describe.NetworkDescription(
+            hidden=values["policy_hidden"],
+            fixed_log_std=values["fixed_log_std"],
+            augmented=values["augmented"],
+            # A learner that does not normalise does not clip either.
+            **({"clip_observation": values["clip_observation"]} if values["normalize"] else {}),
+        ),
+        gamma=values["gamma"],
+        constraints=tuple(constraints),
+        largest_return=tuple(float(x) for x in plan.settings.constraints.largest_return),
+        least_cells=values["least_cells"],
+        algorithm=plan.config.algorithm,
+        conditioned=plan.algorithm.num_betas(plan.settings) > 0,
+        steps=steps,
+        version=__version__,
+    )
+    save_policy = import_module("tailsafe.policies.policy").save_policy
+    save_policy(
+        folder,
+        plan.algorithm.shared_policy(learner),
+        learner.normalizer,
+        plan.algorithm.shared_delta(learner),
+        description,
+    )

@@ -1,0 +1,34 @@
+"""Beginning again: what a run has left behind is set aside, never deleted."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import datetime
+from pathlib import Path
+
+from tailsafe.errors import InputError
+from tailsafe.training.failures import FAILED
+from tailsafe.training.logs import SESSIONS
+from tailsafe.training.session import CHECKPOINTS, METRICS, POLICY
+from tailsafe.training.sinks import TENSORBOARD
+
+_EVALUATION = ("evaluation.json", "episodes.csv", "evaluation.png")
+_OF_A_RUN = (CHECKPOINTS, METRICS, SESSIONS, TENSORBOARD, POLICY, FAILED, *_EVALUATION)
+
+
+def set_run_aside(folder: Path) -> Path | None:
+    """Move all that training and evaluation left in a run's folder into one of its own there; None if there is nothing.
+
+    The configuration stays: the run can begin again.
+    """
+    there = [folder / name for name in _OF_A_RUN if (folder / name).exists()]
+    if not there:
+        return None
+    aside = folder / f"set-aside-{datetime.now().strftime('%Y%m%d-%H%M%S-%f')}"
+    try:
+        aside.mkdir()
+        for path in there:
+            shutil.move(path, aside / path.name)
+    except OSError as error:
+        raise InputError(f"{aside}: {error.strerror or error}") from None
+    return aside

@@ -1,0 +1,397 @@
+"""One stretch of training: updates, rows of the log and checkpoints, for one run or for several in one program."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from tailsafe.checkpoints import (
+    Arrays,
+    Checkpoints,
+    Content,
+    from_arrays,
+    latest_common,
+    pass_over,
+    readable,
+    to_arrays,
+)
+from tailsafe.envs.user import GymnasiumEnvironments
+from tailsafe.errors import InputError
+from tailsafe.files import write_json
+from tailsafe.training.failures import FAILED, failure
+from tailsafe.training.logs import CsvLog, Row, begin_session, make_row, missed
+from tailsafe.training.loop import DeviceLoop, HostLoop, RunState, cleared, finite_flags
+from tailsafe.training.plan import Plan
+from tailsafe.training.policy_file import share_policy
+from tailsafe.training.progress import Progress
+from tailsafe.training.rehearsal import rehearse
+from tailsafe.training.sinks import Sink, open_sinks
+from tailsafe.training.start import check_fits, read_start, started
+from tailsafe.training.storage import storing
+
+CONFIG, METRICS, CHECKPOINTS, POLICY = "config.json", "metrics.csv", "checkpoints", "policy"
+_STATE, _ENVIRONMENTS = "state/", "environments/"
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """A signal stopped the run after it was saved."""
+
+    def __init__(self, folder: Path, steps: int, number: int) -> None:
+        super().__init__(f"stopped and saved at {steps:,} steps; continue with: tailsafe resume {folder}")
+        self.folder, self.steps, self.signal = folder, steps, number
+
+
+class NonFiniteError(RuntimeError):
+    """A number of the run is no longer finite; the last good checkpoint stays."""
+
+
+# Called with every row of the log and the `seed` it is of; False ends the run there.
+Callback = Callable[[Row], Any]
+
+
+class Stop(Protocol):
+    """Source of stop requests. caught: the signal, if it was one."""
+
+    caught: int | None
+
+    def wanted(self) -> bool:
+        """Whether to stop after the running updates."""
+        ...
+
+    def settle(self) -> None:
+        """Told after the first updates: from now on a stop is worth waiting for."""
+        ...
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run of a stretch: what it is, its seed, where its files are."""
+
+    plan: Plan
+    seed: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """How far it went. steps: of each run; seconds: of training over all sessions; failed: run folder -> why; ended:
+    whether a callback ended it before its time.
+    """
+
+    steps: int
+    seconds: float
+    failed: Mapping[Path, str]
+    ended: bool = False
+
+
+class Session:
+    """From the last checkpoint, or the beginning, to the end. folder: what a person would resume.
+
+    A run whose numbers are no longer finite is given up; the others continue. Members share static configuration and
+    environments: those of the first are used.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        folder: Path,
+        progress: Progress,
+        stop: Stop,
+        callback: Callback | None = None,
+    ) -> None:
+        # A run that failed beside others stays given up, unless it is tried again by itself.
+        given_up = [(member.folder, failure(member.folder)) for member in members] if len(members) > 1 else []
+        self._failed = {place: why for place, why in given_up if why is not None}
+        self._members = _to_train([member for member in members if member.folder not in self._failed])
+        self._folder = folder
+        self._progress = progress
+        self._stop = stop
+        self._callback = callback
+        self._ended = False
+        self._fresh = False  # whether there was no checkpoint to begin from
+        self._last: dict[Path, Row] = {}
+        self._checkpoints = [Checkpoints(member.folder / CHECKPOINTS) for member in self._members]
+
+    def run(self) -> Stretch:
+        """Train; what was reached so far is on the disk, whatever happens."""
+        if not self._members:
+            return Stretch(0, 0.0, self._failed)
+        plan, total = self._members[0].plan, self._members[0].plan.total_updates
+        loop = self._loop = _loop_of(self._members)
+        self._flags = jax.vmap(finite_flags) if loop.several else finite_flags
+        name = f"{plan.text} seed {self._members[0].seed}"
+        if len(self._members) > 1:
+            name = f"{plan.text}, {len(self._members)} runs, the first"
+        steps, asked = plan.total_steps, int(plan.values["total_steps"])
+        self._progress.start(name, steps, {cost.name: cost.unit for cost in plan.logged_costs})
+        if steps != asked:
+            self._progress.say(f"{asked:,} steps rounded up to whole updates of {plan.steps_per_update:,}")
+        state, updates, seconds = self._restored(loop.begin())
+        if updates == 0:
+            rehearse(plan, self._own(state.learner, 0))
+        with self._storing():
+            if self._fresh and any(member.plan.config.start is not None for member in self._members):
+                state = self._started(state)
+                self._save(state, 0, 0.0)  # from here on the run's folder is enough
+            for member in self._members:
+                CsvLog(member.folder / METRICS).cut(updates)
+                begin_session(member.folder, updates)
+                (member.folder / FAILED).unlink(missing_ok=True)
+            sinks = [self._sinks(member, updates) for member in self._members]
+        log_every, save_every = plan.values["log_every"], plan.checkpoint_updates
+        start, begun = time.monotonic() - seconds, updates
+        marked, marked_at = time.monotonic(), updates
+        try:
+            while updates < total and self._healthy():
+                ahead = min(log_every - updates % log_every, save_every - updates % save_every, total - updates)
+                state = loop.advance(state, ahead, self._stop.wanted)
+                self._stop.settle()
+                updates = int(np.asarray(state.updates).reshape(-1)[0])
+                seconds = time.monotonic() - start
+                finished = updates == total
+                if updates % log_every == 0 or finished:
+                    now = time.monotonic()
+                    # Of this stretch; the first one of a session compiles.
+                    speed = self._steps(updates - marked_at) / max(now - marked, 1e-9)
+                    with self._storing():
+                        state = self._log(state, updates, seconds, speed, sinks)
+                    marked, marked_at = now, updates
+                stop = self._stop.wanted()
+                if updates % save_every == 0 or finished or stop or self._ended:
+                    self._check(state, updates)
+                    with self._storing():
+                        self._save(state, updates, seconds)
+                if self._ended:
+                    break
+                if stop and not finished:
+                    raise RunInterrupted(self._folder, self._steps(updates), self._stop.caught or signal.SIGINT)
+        finally:
+            for close in [one.close for own in sinks for one in own] + [each.close for each in self._checkpoints]:
+                # Where the disk is full, that has been said.
+                with contextlib.suppress(OSError):
+                    close()
+        if begun >= total:
+            self._progress.say(
+                f"{self._folder}: is complete, {self._steps(begun):,} steps; train it further with: tailsafe resume "
+                f"{self._folder} --steps N"
+            )
+        self._tell_missed()
+        return Stretch(self._steps(updates), seconds, self._failed, self._ended)
+
+    def _sinks(self, member: Member, updates: int) -> list[Sink]:
+        config = member.plan.config.for_seed(member.seed).to_json()
+        return open_sinks(member.plan.config.log, member.folder, config, self._steps(updates))
+
+    def _tell_missed(self) -> None:
+        """Say which limits the last episodes of training exceeded."""
+        for _, member in self._healthy():
+            margin = float(member.plan.values["margin"])
+            for words in missed(self._last.get(member.folder, {}), member.plan.logged_costs, margin):
+                self._progress.say(f"{f'seed {member.seed}, ' if len(self._members) > 1 else ''}{words}")
+
+    @staticmethod
+    def _followed(member: Member) -> Mapping[str, float | None]:
+        """The user's own numbers, where environments follow any."""
+        environments = member.plan.environments
+        return environments.followed() if isinstance(environments, GymnasiumEnvironments) else {}
+
+    def _steps(self, updates: int) -> int:
+        return updates * self._members[0].plan.steps_per_update
+
+    def _healthy(self) -> list[tuple[int, Member]]:
+        """The runs that continue, with their places on the run axis."""
+        return [(i, member) for i, member in enumerate(self._members) if member.folder not in self._failed]
+
+    def _own(self, tree: Any, i: int) -> Any:
+        """One run's part of arrays with a run axis."""
+        return jax.tree.map(lambda leaf: leaf[i], tree) if self._loop.several else tree
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def _save(self, state: RunState, updates: int, seconds: float) -> None:
+        arrays = {_STATE + name: array for name, array in to_arrays(state).items()}
+        snapshot = self._loop.snapshot()
+        if snapshot is not None:
+            arrays |= {_ENVIRONMENTS + name: array for name, array in snapshot.items()}
+        meta = {"updates": updates, "steps": self._steps(updates), "seconds": seconds}
+        for i, member in self._healthy():
+            self._checkpoints[i].save(self._steps(updates), self._own(arrays, i), meta)
+            share_policy(member.folder / POLICY, member.plan, self._own(state.learner, i), self._steps(updates))
+
+    def _restored(self, state: RunState) -> tuple[RunState, int, float]:
+        """The state of the last good checkpoint, its updates and seconds; the beginning if there is none."""
+        passed: dict[int, str] = {}
+        for steps, contents in readable(self._checkpoints, passed):
+            try:
+                restored = self._fitted(state, contents)
+            except (LookupError, TypeError, ValueError) as error:
+                pass_over(passed, steps, f"it is of another version of tailsafe ({' '.join(str(error).split())})")
+                continue
+            with self._storing():
+                for checkpoints in self._checkpoints:
+                    for unusable in passed:
+                        checkpoints.set_aside(unusable)
+                    checkpoints.drop_after(steps)
+            return restored
+        if passed:
+            reasons = "; ".join(f"{steps}: {reason}" for steps, reason in sorted(passed.items()))
+            raise InputError(
+                f"{self._folder}: none of its checkpoints can be used ({reasons}). Nothing was changed; set them aside "
+                f"and begin again with: tailsafe resume --restart {self._folder}"
+            )
+        counts = [len(checkpoints.steps()) for checkpoints in self._checkpoints]
+        # One each: the first ones were being written. More: the runs were resumed apart since.
+        if len(counts) > 1 and max(counts) > 1 and not shared_steps(self._members):
+            ahead = self._members[counts.index(max(counts))].folder
+            raise InputError(
+                f"{self._folder}: its runs have no checkpoint in common and cannot be resumed together; finish them "
+                f"one by one, as with: tailsafe resume {ahead}"
+            )
+        for checkpoints in self._checkpoints:
+            checkpoints.drop_after(-1)
+        self._fresh = True
+        return state, 0, 0.0
+
+    def _fitted(self, state: RunState, contents: list[Content]) -> tuple[RunState, int, float]:
+        """A state like `state` from what every run's checkpoint holds. Raises where it does not fit."""
+        arrays: Arrays = contents[0][0]
+        if self._loop.several:
+            rows = [each for each, _ in contents]
+            # Where runs are spread over devices, copies of the last one fill the row up.
+            rows += [rows[-1]] * (self._loop.width - len(rows))
+            arrays = {name: np.stack([each[name] for each in rows]) for name in rows[0]}
+        meta = contents[0][1]
+        return _put_back(self._loop, state, arrays), int(meta["updates"]), float(meta["seconds"])
+
+    def _storing(self) -> contextlib.AbstractContextManager[None]:
+        return storing(self._folder, self._checkpoints[0])
+
+    def _started(self, state: RunState) -> RunState:
+        """The beginning, from the policies that the runs start from."""
+        plans = [member.plan for member in self._members]
+        starts = {plan.config.start: read_start(plan.config.start) for plan in plans if plan.config.start is not None}
+        for plan in plans:
+            if plan.config.start is not None:
+                check_fits(plan, starts[plan.config.start])
+        for start in starts.values():
+            self._progress.say(f"starts from {start.words}")
+        pairs = [None if plan.config.start is None else (starts[plan.config.start], plan) for plan in plans]
+        return started(state, self._loop.several, pairs + pairs[-1:] * (self._loop.width - len(pairs)))
+
+    # --- numbers ------------------------------------------------------------------------------------------------------
+
+    def _log(self, state: RunState, updates: int, seconds: float, speed: float, sinks: list[list[Sink]]) -> RunState:
+        both = jax.device_get((state.tally, state.actor.finished))
+        shown = False
+        for i, member in self._healthy():
+            tally, episodes = self._own(both, i)
+            metrics = {name: value / max(int(tally.count), 1) for name, value in tally.sums.items()}
+            progress = {"steps": self._steps(updates), "updates": updates, "seconds": round(seconds, 3)}
+            row = make_row(member.plan.logged_costs, metrics, episodes, progress)
+            row["steps_per_second"] = round(speed, 1)
+            row |= {f"metric_{name}": value for name, value in self._followed(member).items()}
+            bad = [name for name, value in row.items() if value is not None and not math.isfinite(value)]
+            if bad:
+                self._give_up(i, bad[0], updates)
+                continue
+            self._last[member.folder] = row
+            CsvLog(member.folder / METRICS).write(row)
+            for sink in sinks[i]:
+                sink.write(row)
+            if self._callback is not None and self._callback(row | {"seed": member.seed}) is False:
+                self._ended = True
+            if not shown:
+                self._progress.row(row)
+                shown = True
+        return replace(state, tally=cleared(state.tally))
+
+    def _check(self, state: RunState, updates: int) -> None:
+        """Nothing that is not finite gets into a checkpoint."""
+        flags = jax.device_get(self._flags(state.learner))
+        for i, _ in self._healthy():
+            bad = [name for name, good in flags.items() if not np.atleast_1d(good)[i]]
+            if bad:
+                self._give_up(i, f"the parameters of {bad[0]}", updates)
+
+    def _give_up(self, i: int, name: str, updates: int) -> None:
+        """Mark a run as failed; others beside it continue."""
+        member = self._members[i]
+        last = self._checkpoints[i].steps()
+        kept = f"the checkpoint at {last[-1]:,} steps is good" if last else "there is no checkpoint yet"
+        message = (
+            f"{name} is not finite at {self._steps(updates):,} steps (seed {member.seed}); {kept}. Try a lower "
+            "critic_rate or max_kl, a clip_observation of 10, or check the rewards and costs with: tailsafe check-env"
+        )
+        self._failed[member.folder] = message
+        write_json(member.folder / FAILED, {"error": message})
+        if self._healthy():  # else the caller says it
+            self._progress.say(f"{member.folder}: given up: {message}")
+
+
+def _loop_of(members: Sequence[Member]) -> DeviceLoop | HostLoop:
+    plan = members[0].plan
+    seeds = [member.seed for member in members]
+    if not plan.on_device:
+        return HostLoop(plan.algorithm, plan.environments, plan.settings, seeds[0])  # type: ignore[arg-type]
+    settings = [member.plan.settings for member in members]
+    # Seeds of one plan share its settings; then there is nothing to stack.
+    alike = all(one is plan.settings for one in settings)
+    return DeviceLoop(plan.algorithm, plan.environments, plan.settings if alike else settings, seeds)  # type: ignore[arg-type]
+
+
+def reopen(plan: Plan, folder: Path) -> tuple[DeviceLoop | HostLoop, RunState, int]:
+    """One run at its newest checkpoint: its loop, its state and its steps. Nothing in the folder is changed."""
+    checkpoints = Checkpoints(folder / CHECKPOINTS)
+    try:
+        found = latest_common([checkpoints])
+    finally:
+        checkpoints.close()
+    if found is None:
+        raise InputError(f"{folder}: has no checkpoint to look into; train for longer, or copy its checkpoints along")
+    steps, contents = found
+    loop = _loop_of([Member(plan, plan.config.seed, folder)])
+    try:
+        return loop, _put_back(loop, loop.begin(), contents[0][0]), steps
+    except (LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{folder}: its checkpoints are of another version of tailsafe ({error})") from None
+
+
+def _put_back(loop: DeviceLoop | HostLoop, state: RunState, arrays: Arrays) -> RunState:
+    """A checkpoint's arrays in the place of a fresh state, environments included."""
+    own = {name.removeprefix(_STATE): array for name, array in arrays.items() if name.startswith(_STATE)}
+    state = from_arrays(state, own)
+    snapshot = {
+        name.removeprefix(_ENVIRONMENTS): array for name, array in arrays.items() if name.startswith(_ENVIRONMENTS)
+    }
+    return loop.restore(snapshot or None, state)
+
+
+def _to_train(members: list[Member]) -> list[Member]:
+    """Those that can be trained together: without those that somebody trained beyond the end planned here, whose later
+    checkpoints must stay; and where the others have no checkpoint in common, without those that are complete.
+    """
+    further = [member for member in members if max(_steps_of(member), default=0) > member.plan.total_steps]
+    members = [member for member in members if member not in further] or further[:1]
+    if shared_steps(members):
+        return members
+    left = [member for member in members if max(_steps_of(member), default=0) < member.plan.total_steps]
+    return left or members
+
+
+def shared_steps(members: Sequence[Member]) -> set[int]:
+    """At which steps all of these runs have a checkpoint; those that were given up do not count."""
+    steps = [set(_steps_of(member)) for member in members if len(members) == 1 or failure(member.folder) is None]
+    return set.intersection(*steps) if steps else set()
+
+
+def _steps_of(member: Member) -> list[int]:
+    return Checkpoints(member.folder / CHECKPOINTS).steps()
