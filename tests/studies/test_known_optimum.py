@@ -6,7 +6,7 @@ import pytest
 
 from tailsafe.studies import known_optimum
 from tailsafe.tabular.suite import SUITE
-from tests.runs.conftest import compile_fast
+from tests.compile_fast import compile_fast
 from tests.studies.setup import command
 
 __all__ = ["compile_fast"]

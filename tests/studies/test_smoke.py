@@ -1,12 +1,13 @@
 """Every study as a command at scale `smoke`: what it writes agrees with itself and with what can be computed."""
 
+import csv
 import json
 
 import numpy as np
 import pytest
 
 from tailsafe.risk import parse_spectrum
-from tests.runs.conftest import compile_fast
+from tests.compile_fast import compile_fast
 from tests.studies.setup import command
 
 __all__ = ["compile_fast"]
@@ -64,10 +65,28 @@ def test_benchmark_and_training_time(tmp_path):
         ("quadruped", "cppo"),
     ]
     assert [len(entry["risks"]) for entry in found["summary"]] == [1, 3]
+    assert [group["state"] for group in found["groups"]] == ["final", "final"]
+    for entry, row in zip(found["summary"], found["rows"], strict=True):
+        assert [risk["mean"] for risk in entry["risks"]] == pytest.approx(row["risks"], abs=2e-6)
+        assert [len(costs) for costs in row["costs"]] == [2] * len(row["risks"])
+    (algorithm,) = found["statistics"]["algorithms"]
+    kept = np.mean([row["excess"] <= 0 for row in found["rows"]])
+    assert (algorithm["runs"], algorithm["kept"]["mean"]) == (2, kept)
     for row in found["rows"]:
         over = max(risk / limit - 1 for risk, limit in zip(row["risks"], row["limits"], strict=True))
         assert row["excess"] == pytest.approx(over)
-    assert found["pictures"] == ["curves.png"]
+    assert found["pictures"] == ["curves.png", "profiles.png"]
+    exported = tmp_path / "csv"
+    assert command("benchmark", "--scale", "smoke", "--out", tmp_path / "benchmark", "--export", exported) == 0
+    files = {"runs", "constraints", "curves", "episodes", "summary", "groups", "statistics"}
+    assert {path.stem for path in exported.iterdir()} == files
+    with (exported / "episodes.csv").open(newline="") as handle:
+        lines = list(csv.DictReader(handle))
+    # Two episodes of one cost, and two of three.
+    assert len(lines) == 2 + 6
+    with (exported / "constraints.csv").open(newline="") as handle:
+        risks = [float(line["risk"]) for line in csv.DictReader(handle)]
+    assert risks == [risk for row in found["rows"] for risk in row["risks"]]
 
     found = results("training-time", tmp_path / "times")
     assert found["pictures"] == ["times.png"]

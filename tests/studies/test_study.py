@@ -1,5 +1,6 @@
 """What all studies share: finished groups are not repeated, a stop loses nothing, one failure is not all."""
 
+import itertools
 import json
 import os
 import shutil
@@ -11,24 +12,30 @@ import numpy as np
 import pytest
 
 import tailsafe as ts
+from tailsafe.algorithms.registry import ALGORITHMS
 from tailsafe.errors import InputError
-from tailsafe.runs import session
-from tailsafe.runs.policy import load_policy
+from tailsafe.policies.policy import load_policy
 from tailsafe.studies import groups as groups_module
 from tailsafe.studies.groups import Group, finished, jobs, of_one_width
 from tailsafe.studies.registry import STUDIES
-from tailsafe.studies.study import chosen, interval, over_seeds, with_reach
-from tests.runs.conftest import compile_fast
-from tests.runs.tiny import finite_config
+from tailsafe.studies.study import chosen
+from tailsafe.studies.tables import interval, over_seeds, with_reach
+from tailsafe.tasks import TASKS
+from tailsafe.training import session
+from tailsafe.training.logs import session_starts
+from tailsafe.training.settings import resolved_values
+from tailsafe.viz.report.study import read_study
+from tests.compile_fast import compile_fast
 from tests.studies.setup import command, with_groups
+from tests.training.tiny import finite_config
 
 __all__ = ["compile_fast"]
 UPDATES = 4
 OUT = Path("nowhere")
 
 
-def tiny_group(method, measure="cvar:0.75", seeds=1, **settings):
-    config = finite_config(OUT, UPDATES, seeds=seeds, settings=settings)
+def tiny_group(method, measure="cvar:0.75", seeds=1, updates=UPDATES, **settings):
+    config = finite_config(OUT, updates, seeds=seeds, settings=settings)
     config = replace(config, constraints=[ts.Constraint("cost", measure, 2.0, "discounted")])
     return Group({"problem": "roads", "method": method}, config)
 
@@ -66,9 +73,14 @@ def test_a_study_goes_on_where_it_was_and_lists_what_failed(three, tmp_path, cap
     with monkeypatch.context() as patch:
         stopped_by(patch, signal.SIGTERM)
         assert command(*words) == 128 + signal.SIGTERM
-    assert "stopped and saved; the same command goes on" in capsys.readouterr().err
+    assert "stopped and saved; the same command resumes it" in capsys.readouterr().err
     assert (folder / "roads_a" / "seed-1" / "checkpoints").is_dir()
-    assert json.loads((folder / "results.json").read_text())["left"] == 3
+    written = json.loads((folder / "results.json").read_text())
+    assert written["left"] == 3
+    # Those that share a program have stopped in the middle; the last one has not begun.
+    notes = ["stopped at 64 of 128 steps", "stopped at 64 of 128 steps", "not trained yet"]
+    assert [(group["state"], group["note"]) for group in written["groups"]] == [("left", note) for note in notes]
+    assert "| a | none: stopped at 64 of 128 steps |" in (folder / "table.md").read_text()
 
     # No time at all: the same, but as an exit code of its own.
     assert command(*words, "--minutes", 0) == 3
@@ -131,6 +143,10 @@ def test_interim_numbers_of_what_is_trained_so_far(three, tmp_path, capsys, monk
         assert seen == ["roads_a/seed-0", "roads_a/seed-1"]
     results = json.loads((folder / "results.json").read_text())
     assert [row.get("interim", False) for row in results["rows"]] == [True, True, False]
+    assert [group["state"] for group in results["groups"]] == ["interim", "final", "left"]
+    table = (folder / "table.md").read_text()
+    assert "| a | 100.0 % (interim at 64 of 128 steps) |" in table
+    assert "| b | 200.0 % |" in table
     # The rest, of which one has begun and another has not: none of what there was is trained again.
     asked, advance = [], session.DeviceLoop.advance
 
@@ -143,6 +159,8 @@ def test_interim_numbers_of_what_is_trained_so_far(three, tmp_path, capsys, monk
     told = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     assert [(entry["method"], entry["gap"]["mean"]) for entry in told["summary"]] == [("a", 2.0), ("b", 2.0)]
     assert len(seen) == 2
+    # Where its sessions began: their first rows compiled.
+    assert session_starts(folder / "roads_a" / "seed-0") == [0, UPDATES // 2]
     assert asked[0] == (UPDATES // 2, 2)
     assert (0, 1) in asked[1:]
     assert (0, 2) not in asked
@@ -191,8 +209,14 @@ def test_a_copy_without_checkpoints_is_not_trained_over(tmp_path, monkeypatch, c
     shutil.rmtree(tmp_path / "study" / "roads_a" / "checkpoints")
     kept = (tmp_path / "study" / "roads_a" / "metrics.csv").read_bytes()
     assert command(*words) == 1
-    assert "has a policy but no checkpoints to go on from" in capsys.readouterr().out
+    assert "has a policy but no checkpoints to resume from" in capsys.readouterr().out
     assert (tmp_path / "study" / "roads_a" / "metrics.csv").read_bytes() == kept
+    # A group that broke is tried again: until then a report does not call the study finished.
+    results = json.loads((tmp_path / "study" / "results.json").read_text())
+    assert (results["left"], results["broken"]) == (0, 1)
+    found = read_study(tmp_path / "study")
+    assert (found.finished, found.broken) == (False, 1)
+    assert "none: broke: " in (tmp_path / "study" / "table.md").read_text()
 
 
 def test_processes_may_share_a_study(three, tmp_path, monkeypatch):
@@ -248,7 +272,7 @@ def test_on_host_environments_one_error_is_not_the_end_of_the_others(tmp_path):
         Group(
             {"problem": "corridor", "method": name},
             ts.TrainConfig(
-                "tests.runs.tiny:Corridor",
+                "tests.training.tiny:Corridor",
                 constraints=[ts.Constraint("speeding", "cvar:0.75", limit, "discounted")],
                 preset="laptop",
                 settings=settings,
@@ -282,11 +306,20 @@ def test_the_45_runs_of_risk_measures_are_one_program(tmp_path):
         assert sum(group.config.seeds for group in job.groups) == runs
 
 
-def test_the_benchmark_is_all_algorithms_on_all_tasks():
+def test_the_benchmark_gives_all_algorithms_on_all_tasks_the_same_chances():
     groups = STUDIES["benchmark"].groups("paper")
-    assert len({(group.labels["task"], group.labels["algorithm"]) for group in groups}) == 36
+    assert [tuple(group.labels.values()) for group in groups] == list(itertools.product(TASKS, ALGORITHMS))
     assert {group.config.seeds for group in groups} == {5}
-    assert {group.config.settings["margin"] for group in groups} == {0.15}
+    for task, own in itertools.groupby(groups, lambda group: group.labels["task"]):
+        members = list(own)
+        values = [
+            resolved_values("laptop", TASKS[task].family, group.config.settings, group.config.algorithm)
+            for group in members
+        ]
+        for key in ("policy_hidden", "critic_hidden", "margin", "gamma"):
+            assert len({value[key] for value in values if key in value}) == 1
+        steps = 10_000_000 if task in ("point-button", "car-button") else 5_000_000
+        assert {group.config.total_steps for group in members} == {steps}
 
 
 def test_intervals():
@@ -307,7 +340,7 @@ def test_bad_input_is_one_line(tmp_path, capsys):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("words")
     assert command("known-optimum", "--out", tmp_path / "mine") == 2
-    assert "is no study's folder" in capsys.readouterr().err
+    assert "is not a study's folder" in capsys.readouterr().err
     assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == ["thesis.txt"]
     assert command("discretization", "--launcher", "rocket", "--out", tmp_path / "new") == 2
     assert "there are: here, ray" in capsys.readouterr().err

@@ -8,23 +8,40 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tailsafe.runs.config import TrainConfig
-from tailsafe.runs.keys import ALGORITHMS, key_types
-from tailsafe.studies.conditions import INTERIM_EPISODES, MARGIN, SMALL_ON_GPU, TINY, WIDE
+from tailsafe.algorithms.registry import ALGORITHMS
+from tailsafe.risk import parse_spectrum
+from tailsafe.studies.comparison import compare, comparison_tables
+from tailsafe.studies.conditions import INTERIM_EPISODES, MARGIN, SMALL_ON_GPU, TINY, TUNED, UNTUNED, wide
 from tailsafe.studies.groups import Group, Rows
-from tailsafe.studies.played import numbers, play, training_speed
-from tailsafe.studies.study import Study, markdown, over_seeds, with_reach
+from tailsafe.studies.measuring import numbers, play
+from tailsafe.studies.study import Findings, Study
+from tailsafe.studies.tables import (
+    cells,
+    figures,
+    markdown,
+    over_seeds,
+    risk_interval_over_seeds,
+    verdict_over_seeds,
+    with_bounds,
+    with_reach,
+)
 from tailsafe.tasks import TASKS
+from tailsafe.training.config import TrainConfig
+from tailsafe.training.settings import known_settings
+
+LABELS = ("task", "algorithm")
+# With which the others are compared.
+OWN = "srcpo"
 
 
 @dataclass(frozen=True)
 class Training:
-    """On one task. steps: control steps per run. settings: for all algorithms. shapes: settings by algorithm."""
+    """On one task. steps: control steps per run. settings: for all algorithms. on_gpu: in the shapes of `wide`."""
 
     steps: int
     preset: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    shapes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    on_gpu: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,23 +55,16 @@ class Scale:
     algorithms: tuple[str, ...] = ALGORITHMS
 
 
-def _navigation(steps: int) -> Training:
-    """With as many steps as the paper's runs have."""
-    return Training(steps, "laptop", SMALL_ON_GPU, WIDE)
+def paper_steps(task: str) -> int:
+    """Of a run in the paper."""
+    return 10_000_000 if "button" in task else 5_000_000
 
 
-_LEGGED = Training(60_000_000, "gpu")
 SCALES = {
     "smoke": Scale(dict.fromkeys(("point-goal", "quadruped"), Training(64, "laptop", TINY)), 1, 2, "mujoco", ("cppo",)),
     "laptop": Scale(dict.fromkeys(TASKS, Training(500_000, "laptop")), 2, 100, "mujoco"),
     "paper": Scale(
-        {
-            name: _LEGGED if task.family == "legged" else _navigation(10_000_000 if "button" in name else 5_000_000)
-            for name, task in TASKS.items()
-        },
-        5,
-        500,
-        "mjx",
+        {task: Training(paper_steps(task), "laptop", SMALL_ON_GPU, on_gpu=True) for task in TASKS}, 5, 500, "mjx"
     ),
 }
 
@@ -67,7 +77,8 @@ def groups(scale: Scale) -> list[Group]:
 def group_of(task: str, algorithm: str, scale: Scale) -> Group:
     """An algorithm on a task; settings that it does not have are left out."""
     training = scale.tasks[task]
-    wanted = {"margin": MARGIN, **training.settings, **training.shapes.get(algorithm, {})}
+    shapes = wide(algorithm, TASKS[task].family) if training.on_gpu else {}
+    wanted = {"margin": MARGIN, **training.settings, **shapes}
     config = TrainConfig(
         task,
         algorithm=algorithm,
@@ -75,59 +86,88 @@ def group_of(task: str, algorithm: str, scale: Scale) -> Group:
         seeds=scale.seeds,
         preset=training.preset,
         backend=scale.backend,
-        settings={key: value for key, value in wanted.items() if key in key_types(algorithm)},
+        settings={key: value for key, value in wanted.items() if key in known_settings(algorithm)},
     )
     return Group({"task": task, "algorithm": algorithm}, config)
 
 
 def measure(folder: Path, episodes: int) -> dict[str, Any]:
-    """Fresh episodes, and the speed of training."""
-    return {**numbers(play(folder, episodes)), "steps_per_second": training_speed(folder)}
+    """Fresh episodes."""
+    return numbers(play(folder, episodes))
 
 
 def summary(rows: Rows, scale: str) -> Rows:
-    """Per task and algorithm: reward, the largest excess over a limit, speed, time; risks and cost rates by cost."""
-    entries = over_seeds(rows, ("task", "algorithm"), ("reward", "excess", "steps_per_second", "seconds"))
+    """Per task and algorithm: reward, the largest excess over a limit, speed and time over seeds; by cost the cost rate
+    and the risk over seeds and their episodes, with the verdict on that; of how many seeds all estimates are within.
+    """
+    entries = over_seeds(rows, LABELS, ("reward", "excess", "steps_per_second", "seconds"))
     for entry in entries:
-        own = [row for row in rows if (row["task"], row["algorithm"]) == (entry["task"], entry["algorithm"])]
-        for name in ("risks", "cost_rates"):
-            entry[name] = [sum(column) / len(own) for column in zip(*(row[name] for row in own), strict=True)]
+        own = [row for row in rows if all(row[label] == entry[label] for label in LABELS)]
+        entry["cost_rates"] = [
+            sum(column) / len(own) for column in zip(*(row["cost_rates"] for row in own), strict=True)
+        ]
+        measures, count = (
+            [parse_spectrum(text) for text in own[0]["risk_measures"]],
+            sum(row["episodes"] for row in own),
+        )
+        entry["risks"] = [
+            risk_interval_over_seeds(measure, [row["costs"][i] for row in own]) for i, measure in enumerate(measures)
+        ]
         entry["limits"] = own[0]["limits"]
-        entry["met"] = sum(row["excess"] <= 0 for row in own)
+        entry["verdicts"] = [
+            verdict_over_seeds(measure, risk, limit, count)
+            for measure, risk, limit in zip(measures, entry["risks"], entry["limits"], strict=True)
+        ]
+        entry["within"] = sum(row["excess"] <= 0 for row in own)
+        entry["episodes"] = min(row["episodes"] for row in own)
         entry["steps"] = min(row["steps"] for row in own)
     return entries
 
 
-def table(entries: Rows) -> str:
-    """A row per task and algorithm. Within limits: of how many seeds the estimated risks are. Minutes: of the program
-    that trained all seeds.
+def table(found: Findings) -> str:
+    """A row per task and algorithm, then the algorithms over all tasks, and what was tuned. Within limits: of how many
+    seeds the estimated risks are. Minutes: of the program that trained all seeds.
     """
-    header = ["task", "algorithm", "reward", "cost rates", "risks (limits)", "within limits", "steps", "minutes"]
-    return markdown(
-        header,
-        [
-            [
-                entry["task"],
-                entry["algorithm"],
+    header = ["task", "algorithm", "reward", "cost rates", "risks (limits)", "verdicts", "within limits", "episodes"]
+    rows = []
+    for group, entry in cells(found.summary, found.groups, LABELS):
+        row = ["-"] * (len(header) - len(LABELS) + 2)
+        if entry is not None:
+            limits = zip(entry["risks"], entry["limits"], strict=True)
+            row = [
                 with_reach(entry["reward"]),
                 ", ".join(f"{rate:.3g}" for rate in entry["cost_rates"]),
-                ", ".join(f"{r:.3g} ({limit:g})" for r, limit in zip(entry["risks"], entry["limits"], strict=True)),
-                f"{entry['met']} / {entry['seeds']}",
+                ", ".join(f"{with_bounds(risk)} ({limit:g})" for risk, limit in limits),
+                ", ".join(entry["verdicts"]),
+                f"{entry['within']} / {group['seeds']}",
+                f"{entry['seeds']} x {entry['episodes']}",
                 f"{entry['steps']:,}",
                 f"{entry['seconds']['mean'] / 60:.1f}",
             ]
-            for entry in entries
-        ],
-    )
+        rows.append([*(group[label] for label in LABELS), *row, figures(group)])
+    algorithms = dict.fromkeys(group["algorithm"] for group in found.groups)
+    tuned = [[name, str(TUNED.get(name, UNTUNED))] for name in algorithms]
+    parts = [
+        markdown([*header, "steps", "minutes", "figures"], rows),
+        comparison_tables(found.statistics, OWN),
+        f"\nThe same for all: network sizes, steps, a margin of {MARGIN:.0%}. What was tuned on robots' tasks:\n\n",
+        markdown(["algorithm", "tuned"], tuned),
+    ]
+    return "".join(parts)
 
 
-def draw(rows: Rows, entries: Rows, runs: Sequence[Group], folder: Path) -> list[str]:
-    """Training curves, a row of panels per task."""
+def draw(found: Findings, runs: Sequence[Group], folder: Path) -> list[str]:
+    """Training curves, a row of panels per task; performance profiles of what is finished."""
+    from tailsafe.viz.study import draw_profiles
     from tailsafe.viz.training import draw_training
 
     tasks = list(dict.fromkeys(group.labels["task"] for group in runs))
     by_task = [(task, [group for group in runs if group.labels["task"] == task]) for task in tasks]
-    return ["curves.png"] if draw_training(by_task, "algorithm", None, folder / "curves.png") else []
+    names = ["curves.png"] if draw_training(by_task, "algorithm", None, folder / "curves.png") else []
+    if found.statistics:
+        draw_profiles(found.statistics, folder / "profiles.png")
+        names.append("profiles.png")
+    return names
 
 
 STUDY = Study(
@@ -139,4 +179,5 @@ STUDY = Study(
     table,
     draw,
     lambda scale: partial(measure, episodes=min(SCALES[scale].episodes, INTERIM_EPISODES)),
+    compare,
 )

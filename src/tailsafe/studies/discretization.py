@@ -9,7 +9,8 @@ from typing import Any
 from tailsafe.risk import SpectralRisk, paper_steps
 from tailsafe.risk.paper_table import CELLS, PRINTED
 from tailsafe.studies.groups import Group, Rows
-from tailsafe.studies.study import Study, markdown
+from tailsafe.studies.study import Findings, Study
+from tailsafe.studies.tables import markdown
 
 # Numbers of steps that errors are computed for.
 MORE_CELLS = {"smoke": (2, 5), "laptop": (2, 3, 5, 8, 12), "paper": (2, 3, 5, 8, 12, 20, 32)}
@@ -36,22 +37,22 @@ def _entry(measure: SpectralRisk, more: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def table(entries: Rows) -> str:
+def table(found: Findings) -> str:
     """A row for our steps and one for the printed ones."""
     rows = []
-    for entry in entries:
+    for entry in found.summary:
         for who, prefix in (("optimum", ""), ("paper", "paper_")):
             eta, alpha = (", ".join(f"{x:.3f}" for x in entry[prefix + name]) for name in ("eta", "alpha"))
             rows.append([entry["measure"], who, eta, alpha, f"{entry[prefix + 'l1_error']:.6f}"])
     return markdown(["measure", "steps", "levels eta", "break points alpha", "L1 error"], rows)
 
 
-def draw(rows: Rows, entries: Rows, runs: Sequence[Group], folder: Path) -> list[str]:
+def draw(found: Findings, runs: Sequence[Group], folder: Path) -> list[str]:
     """The spectra with their steps, and errors over numbers of steps."""
     from tailsafe.viz.discretization import draw_errors, draw_spectra
 
     draw_spectra(list(PRINTED), CELLS, folder / "spectra.png")
-    draw_errors(entries, folder / "errors.png")
+    draw_errors(found.summary, folder / "errors.png")
     return ["spectra.png", "errors.png"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import hashlib
 import json
 import math
@@ -17,18 +16,21 @@ from typing import Any
 
 from tailsafe.errors import InputError
 from tailsafe.files import replacing, write_json
-from tailsafe.runs.config import TrainConfig
-from tailsafe.runs.failures import failure
-from tailsafe.runs.policy import TENSORS_NAME
-from tailsafe.runs.progress import make_progress
-from tailsafe.runs.session import METRICS, POLICY, RunInterrupted, Stop, Stretch
-from tailsafe.runs.signals import Signals
-from tailsafe.runs.together import of_equal_width, programs, trained
-from tailsafe.runs.training import seed_folders
+from tailsafe.policies.policy import TENSORS_NAME
+from tailsafe.studies.times import training_times
+from tailsafe.training.config import TrainConfig
+from tailsafe.training.failures import failure
+from tailsafe.training.multirun import of_equal_width, programs, trained
+from tailsafe.training.progress import make_progress
+from tailsafe.training.session import POLICY, RunInterrupted, Stop, Stretch
+from tailsafe.training.signals import Signals
+from tailsafe.training.train import seed_folders
+from tailsafe.viz.run import read_curves
 
 RESULT = "result.json"
-# In a run's folder: what was measured of its policy before the end.
-INTERIM = "interim.json"
+# In a run's folder: what was measured of its policy before the end, and at the end (of a group, run by run: one
+# evaluation may take as long as a call of the study has).
+INTERIM, MEASURED = "interim.json", "measured.json"
 Rows = list[dict[str, Any]]
 Measure = Callable[[Path], dict[str, Any]]
 
@@ -50,6 +52,11 @@ class Group:
         """Its folder."""
         return name_of(self.labels)
 
+    @property
+    def folder(self) -> Path:
+        """Where its runs are."""
+        return self.config.folder
+
     def inside(self, folder: Path) -> Group:
         """The same, with its runs in a folder of the study."""
         return replace(self, config=replace(self.config, out=folder / self.name))
@@ -58,13 +65,16 @@ class Group:
 @dataclass(frozen=True)
 class Outcome:
     """Of a group. rows: one per seed that was trained and measured. failed: what went wrong with the others. note:
-    what a person is told. Where training or measuring itself broke there are no rows, and the next call tries again.
+    what a person is told. broken: training or measuring itself went wrong; there are no rows, and the next call tries
+    again. interim: its runs were measured as they are.
     """
 
     labels: dict[str, str]
     rows: Rows
     failed: Rows
     note: str
+    broken: bool = False
+    interim: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,7 +121,7 @@ class Job:
                 labels = {**group.labels, "seed": seed}
                 why = stretch.failed.get(place)
                 if why is None:
-                    rows.append({**labels, **self.measure(place), "seconds": _seconds(place)})
+                    rows.append({**labels, **_once(place, MEASURED, self.measure), **_training(place)})
                 else:
                     failed.append({**labels, "error": why})
         except Exception as error:
@@ -148,20 +158,22 @@ def so_far(group: Group, measure: Measure, stop: Stop) -> Outcome:
         if stop.wanted():
             raise RunInterrupted(group.config.folder, 0, stop.caught or signal.SIGINT)
         try:
-            rows.append({**labels, **_interim(place, measure), "seconds": _seconds(place), "interim": True})
+            rows.append({**labels, **_once(place, INTERIM, measure), **_training(place), "interim": True})
         except Exception as error:
             failed.append({**labels, "error": _one_line(error)})
-    return Outcome(group.labels, rows, failed, f"{len(rows)} of {group.config.seeds} runs measured as they are")
+    note = f"{len(rows)} of {group.config.seeds} runs measured as they are"
+    return Outcome(group.labels, rows, failed, note, interim=True)
 
 
-def _interim(place: Path, measure: Measure) -> dict[str, Any]:
+def _once(place: Path, name: str, measure: Measure) -> dict[str, Any]:
+    """What is measured of a run's policy; from the file `name` in its folder where that is of this policy."""
     held = hashlib.sha256((place / POLICY / TENSORS_NAME).read_bytes()).hexdigest()
     with contextlib.suppress(OSError, ValueError, KeyError):
-        content = json.loads((place / INTERIM).read_text(encoding="utf-8"))
+        content = json.loads((place / name).read_text(encoding="utf-8"))
         if content["policy"] == held:
             return dict(content["measured"])
     measured = measure(place)
-    write_json(place / INTERIM, {"policy": held, "measured": measured})
+    write_json(place / name, {"policy": held, "measured": measured})
     return measured
 
 
@@ -184,10 +196,21 @@ def _digest(config: TrainConfig) -> str:
     return hashlib.sha256(json.dumps(config.to_json(), sort_keys=True).encode()).hexdigest()
 
 
-def _seconds(place: Path) -> float:
-    """Of training, by the run's own log: of the whole program where it shared one."""
-    with (place / METRICS).open(newline="", encoding="utf-8") as handle:
-        return float(list(csv.DictReader(handle))[-1]["seconds"])
+def steps_so_far(group: Group) -> int:
+    """That every run of the group has done, by its log; 0 before the first row."""
+    found = []
+    for _, place in seed_folders(group.config, group.config.folder):
+        try:
+            found.append(int(read_curves(place).columns["steps"][-1]))
+        except (InputError, KeyError, IndexError):
+            return 0
+    return min(found)
+
+
+def _training(place: Path) -> dict[str, float]:
+    """seconds of training, of the whole program where it shared one, and its speed."""
+    times = training_times(place)
+    return {"seconds": times.seconds, "steps_per_second": times.steps_per_second}
 
 
 def broken(group: Group, error: Exception) -> Outcome:
@@ -199,7 +222,7 @@ def broken(group: Group, error: Exception) -> Outcome:
         place.mkdir(parents=True, exist_ok=True)
         with replacing(place / "error.txt") as partial:
             partial.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
-    return Outcome(group.labels, [], [{**group.labels, "error": text}], f"failed: {text}")
+    return Outcome(group.labels, [], [{**group.labels, "error": text}], f"failed: {text}", broken=True)
 
 
 def _one_line(error: Exception) -> str:

@@ -11,14 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tailsafe.algorithms.registry import ALGORITHMS
 from tailsafe.errors import InputError
-from tailsafe.learning.strategies import SINGLE_CONSTRAINT
-from tailsafe.runs.config import Constraint, TrainConfig
-from tailsafe.runs.exact import evaluate_on_problem
-from tailsafe.runs.policy import load_policy
+from tailsafe.evaluation.exact import evaluate_on_problem
+from tailsafe.optimization.strategies import SINGLE_CONSTRAINT
+from tailsafe.policies.policy import load_policy
 from tailsafe.studies.groups import Group, Rows
-from tailsafe.studies.study import Study, markdown, over_seeds, with_reach
+from tailsafe.studies.study import Findings, Study
+from tailsafe.studies.tables import cells, figures, markdown, over_seeds, with_reach
 from tailsafe.tabular.suite import SUITE, Known
+from tailsafe.training.config import Constraint, TrainConfig
+from tailsafe.training.settings import known_settings
+
+LABELS = ("problem", "method")
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ METHODS = (
     Method("srcpo", "srcpo"),
     Method("srcpo/proposed", "srcpo", {"strategy": "proposed", "violated": "paper"}),
     *(Method(f"srcpo/{name}", "srcpo", {"strategy": name}) for name in ("sdac", "cpo", "pcpo", "crpo", "p3o", "ipo")),
-    *(Method(name, name) for name in ("cppo", "cvar_cpo", "sdac", "sdpo", "wcsac")),
+    *(Method(name, name) for name in ALGORITHMS[1:]),
 )
 
 
@@ -74,11 +79,9 @@ def groups(scale: Scale) -> list[Group]:
 
 
 def _group(known: Known, method: Method, scale: Scale) -> Group:
-    from tailsafe.runs.keys import key_types
-
     names = ["cost"] if len(known.limits) == 1 else [f"cost{i}" for i in range(len(known.limits))]
     wanted = {"problem": known.build(), "cells": 2, **scale.settings, **method.settings}
-    settings = {key: value for key, value in wanted.items() if key in key_types(method.algorithm)}
+    settings = {key: value for key, value in wanted.items() if key in known_settings(method.algorithm)}
     config = TrainConfig(
         "finite",
         algorithm=method.algorithm,
@@ -115,33 +118,41 @@ def measure(folder: Path) -> dict[str, Any]:
 
 def summary(rows: Rows, scale: str) -> Rows:
     """Per problem and method: gap and violation over seeds."""
-    return over_seeds(rows, ("problem", "method"), ("gap", "violation"))
+    return over_seeds(rows, LABELS, ("gap", "violation"))
 
 
-def table(entries: Rows) -> str:
-    """Methods by problems: what is missing of the optimum, and by how much a limit is exceeded, in percent."""
-    problems = list(dict.fromkeys(entry["problem"] for entry in entries))
-    methods = list(dict.fromkeys(entry["method"] for entry in entries))
-    cells = {(entry["problem"], entry["method"]): _cell(entry) for entry in entries}
+def table(found: Findings) -> str:
+    """Methods by problems: what is missing of the optimum, and by how much a limit is exceeded, in percent. A dash: the
+    method is not for this problem.
+    """
+    problems, methods = (list(dict.fromkeys(group[label] for group in found.groups)) for label in LABELS)
+    texts = {
+        (group["problem"], group["method"]): _cell(group, entry)
+        for group, entry in cells(found.summary, found.groups, LABELS)
+    }
     return markdown(
         ["method", *problems],
-        [[method, *(cells.get((problem, method), "-") for problem in problems)] for method in methods],
+        [[method, *(texts.get((problem, method), "-") for problem in problems)] for method in methods],
     )
 
 
-def _cell(entry: dict[str, Any]) -> str:
+def _cell(group: dict[str, Any], entry: dict[str, Any] | None) -> str:
+    if entry is None:
+        return figures(group)
     text = f"{with_reach(entry['gap'], '.1f', 100)} %"
     over = entry["violation"]
-    return text if over["mean"] < 5e-4 else f"{text}, over by {with_reach(over, '.0f', 100)} %"
+    text = text if over["mean"] < 5e-4 else f"{text}, over by {with_reach(over, '.0f', 100)} %"
+    what = figures(group)
+    return text if what == "final" else f"{text} ({what})"
 
 
-def draw(rows: Rows, entries: Rows, runs: Sequence[Group], folder: Path) -> list[str]:
+def draw(found: Findings, runs: Sequence[Group], folder: Path) -> list[str]:
     """Gap and violation of every method, a column per problem."""
     from tailsafe.viz.study import draw_known_optimum
 
-    if not entries:
+    if not found.summary:
         return []
-    draw_known_optimum(entries, folder / "known_optimum.png")
+    draw_known_optimum(found.summary, folder / "known_optimum.png")
     return ["known_optimum.png"]
 
 

@@ -10,10 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tailsafe.errors import InputError
-from tailsafe.runs.session import RunInterrupted
+from tailsafe.extras import install_hint
 from tailsafe.studies.groups import Job, Outcome, broken, finished
+from tailsafe.training.session import RunInterrupted
 
 LAUNCHERS = ("here", "ray")
+# How often a job is given to another worker of a cluster when its own has died.
+RETRIES = 2
 
 
 def check_launcher(name: str) -> None:
@@ -21,7 +24,7 @@ def check_launcher(name: str) -> None:
     if name not in LAUNCHERS:
         raise InputError(f"unknown launcher {name!r}; there are: {', '.join(LAUNCHERS)}")
     if name == "ray" and importlib.util.find_spec("ray") is None:
-        raise InputError("the launcher ray needs Ray: pip install 'tailsafe[ray]'")
+        raise InputError(f"the launcher ray needs Ray: {install_hint('ray')}")
 
 
 def launch(name: str, jobs: Sequence[Job]) -> Iterator[Outcome]:
@@ -51,8 +54,9 @@ def _on_ray(jobs: Sequence[Job]) -> Iterator[Outcome]:
     try:
         share: dict[str, Any] = {"num_gpus": 1} if ray.cluster_resources().get("GPU") else {"num_cpus": 1}
         passed_on = {name: os.environ[name] for name in ("TAILSAFE_CACHE", "JAX_PLATFORMS") if name in os.environ}
-        # A worker that dies is the end of its job alone; the next call of the study tries it again.
-        task = ray.remote(**share, max_retries=0, runtime_env={"env_vars": passed_on})(_run)
+        # A worker that dies: its job goes on in another one from the last checkpoint, and what was measured is kept. A
+        # job that keeps killing its workers is given up; the next call of the study tries it again.
+        task = ray.remote(**share, max_retries=RETRIES, runtime_env={"env_vars": passed_on})(_run)
         waiting = {task.remote(job): job for job in jobs}
         while waiting:
             (ready, *_), _ = ray.wait(list(waiting))

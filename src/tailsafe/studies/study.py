@@ -9,16 +9,42 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tailsafe.errors import InputError
 from tailsafe.files import replacing, write_json
-from tailsafe.runs.evaluation import student_interval
-from tailsafe.runs.signals import Signals
-from tailsafe.studies.groups import Group, Measure, Outcome, Rows, finished, jobs, name_of, of_one_width, so_far
+from tailsafe.studies.groups import (
+    Group,
+    Measure,
+    Outcome,
+    Rows,
+    finished,
+    jobs,
+    name_of,
+    of_one_width,
+    so_far,
+    steps_so_far,
+)
 from tailsafe.studies.launch import launch
+from tailsafe.training.signals import Signals
 
-CONFIDENCE = 0.95
+# Of results.json. A number that grows when a reader of an older one would misread it.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What there is to show. rows: one per measured run. summary: one entry per group that has rows. groups: of every
+    group its labels and state (`_states`). statistics: of all groups together, where a study has some.
+    """
+
+    rows: Rows
+    summary: Rows
+    groups: Rows
+    statistics: dict[str, Any]
+
+
+def nothing_further(rows: Rows, groups: Rows) -> dict[str, Any]:
+    """For studies without statistics of all groups together."""
+    return {}
 
 
 @dataclass(frozen=True)
@@ -26,8 +52,9 @@ class Study:
     """A comparison.
 
     groups: the runs at a scale (smoke, laptop or paper). measure: what to measure, at a scale, of a trained run's
-    folder. summary: of all rows, at a scale. table: Markdown of the summary. draw: pictures of rows, summary and runs
+    folder. summary: of all rows, at a scale. table: Markdown of what was found. draw: pictures of that and of the runs
     into the study's folder; returns their names. quick: a cheaper `measure` for runs that are not finished.
+    statistics: of the rows of finished groups, and the states of all groups.
     """
 
     name: str
@@ -35,9 +62,10 @@ class Study:
     groups: Callable[[str], list[Group]]
     measure: Callable[[str], Measure]
     summary: Callable[[Rows, str], Rows]
-    table: Callable[[Rows], str]
-    draw: Callable[[Rows, Rows, Sequence[Group], Path], list[str]]
+    table: Callable[[Findings], str]
+    draw: Callable[[Findings, Sequence[Group], Path], list[str]]
     quick: Callable[[str], Measure] | None = None
+    statistics: Callable[[Rows, Rows], dict[str, Any]] = nothing_further
 
 
 @dataclass(frozen=True)
@@ -117,14 +145,20 @@ def _written(
     """Summary, table and pictures of all outcomes, on the disk; the result is about the groups that were `wanted`."""
     known = [outcomes[group.name] for group in groups if group.name in outcomes]
     rows = [row for outcome in known for row in outcome.rows]
-    summary = study.summary(rows, scale)
-    pictures, table = study.draw(rows, summary, groups, folder), study.table(summary)
+    states = _states(groups, outcomes)
+    final = [row for row in rows if not row.get("interim")]
+    found = Findings(rows, study.summary(rows, scale), states, study.statistics(final, states))
+    pictures, table = study.draw(found, groups, folder), study.table(found)
     content = {
+        "format": FORMAT,
         "study": study.name,
         "scale": scale,
-        "summary": summary,
+        "summary": found.summary,
+        "statistics": found.statistics,
+        "groups": states,
         "failed": [entry for outcome in known for entry in outcome.failed],
         "left": len(groups) - len(ended),
+        "broken": sum(state["state"] == "broken" for state in states),
         "pictures": pictures,
         "rows": rows,
     }
@@ -133,7 +167,32 @@ def _written(
         partial.write_text(table, encoding="utf-8")
     failed = [entry for group in wanted if group.name in outcomes for entry in outcomes[group.name].failed]
     left = sum(group.name not in ended for group in wanted)
-    return Result(summary, rows, failed, pictures, table, left)
+    return Result(found.summary, rows, failed, pictures, table, left)
+
+
+def _states(groups: Sequence[Group], outcomes: Mapping[str, Outcome]) -> Rows:
+    """Of every group its labels; state: final, interim (measured before its end), broken (tried again by the next
+    call) or left; seeds: how many runs it has, measured and failed: how many of them; steps: that every run has done by
+    its log, of total_steps; note: why there are no figures.
+    """
+    found = []
+    for group in groups:
+        steps, total = steps_so_far(group), group.config.total_steps
+        entry: dict[str, Any] = {**group.labels, "state": "left", "seeds": group.config.seeds}
+        entry |= {"measured": 0, "failed": 0, "steps": steps, "total_steps": total}
+        entry["note"] = f"stopped at {steps:,} of {total:,} steps" if steps else "not trained yet"
+        outcome = outcomes.get(group.name)
+        if outcome is not None:
+            lost = [one for one in outcome.failed if "seed" in one]
+            entry |= {"measured": len(outcome.rows), "failed": len(lost)}
+            if outcome.broken:
+                entry |= {"state": "broken", "note": f"broke: {outcome.failed[0]['error']}"}
+            elif any(row.get("interim") for row in outcome.rows):
+                entry |= {"state": "interim", "note": ""}
+            elif outcome.rows or (lost and not outcome.interim):
+                entry |= {"state": "final", "note": "" if outcome.rows else f"failed: {lost[0]['error']}"}
+        found.append(entry)
+    return found
 
 
 def chosen(groups: Sequence[Group], only: Sequence[str]) -> list[Group]:
@@ -162,38 +221,3 @@ def _as_they_are(groups: Sequence[Group], measure: Measure, minutes: float) -> I
 
 def _words(labels: Mapping[str, str]) -> str:
     return ", ".join(labels.values())
-
-
-# --- what summaries and tables share ----------------------------------------------------------------------------------
-
-
-def over_seeds(rows: Rows, labels: Sequence[str], numbers: Sequence[str]) -> Rows:
-    """Per combination of labels: how many seeds, and for each number its mean and Student's interval over them."""
-    keys = list(dict.fromkeys(tuple(row[label] for label in labels) for row in rows))
-    found = []
-    for key in keys:
-        own = [row for row in rows if tuple(row[label] for label in labels) == key]
-        entry: dict[str, Any] = {**dict(zip(labels, key, strict=True)), "seeds": len(own)}
-        found.append(entry | {name: interval([row[name] for row in own]) for name in numbers})
-    return found
-
-
-def interval(values: Sequence[float]) -> dict[str, float]:
-    """Mean, and Student's bounds at `CONFIDENCE`; a single value is its own bounds."""
-    mean = float(np.mean(values))
-    if len(values) == 1:
-        return {"mean": mean, "low": mean, "high": mean}
-    found = student_interval(np.asarray(values, float), CONFIDENCE)
-    return {"mean": mean, "low": found.low, "high": found.high}
-
-
-def with_reach(value: Mapping[str, float], digits: str = ".3g", factor: float = 1.0) -> str:
-    """`mean ± half of the interval`."""
-    reach = value["high"] - value["mean"]
-    return f"{factor * value['mean']:{digits}}" + (f" ± {factor * reach:{digits}}" if reach else "")
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"

@@ -9,9 +9,9 @@ from typing import Any
 from tailsafe.studies.benchmark import Scale, Training, group_of
 from tailsafe.studies.conditions import TINY
 from tailsafe.studies.groups import Group, Rows
-from tailsafe.studies.played import training_speed
 from tailsafe.studies.risk_measures import TASK
-from tailsafe.studies.study import Study, markdown
+from tailsafe.studies.study import Findings, Study
+from tailsafe.studies.tables import cells, figures, markdown
 
 # What the paper reports for a run of 5 million steps (hours, means of five runs).
 PAPER_STEPS = 5_000_000
@@ -23,11 +23,10 @@ PAPER_HOURS = {
     "sdpo": 6 + 51 / 60,
     "wcsac": 14 + 18 / 60,
 }
-_ALL = tuple(PAPER_HOURS)
 SCALES = {
     "smoke": Scale({TASK: Training(96, "laptop", TINY)}, 1, 0, "mujoco", ("srcpo", "cppo")),
-    "laptop": Scale({TASK: Training(100_000, "laptop", {"log_every": 1})}, 1, 0, "mujoco", _ALL),
-    "paper": Scale({TASK: Training(10_000_000, "gpu")}, 1, 0, "mjx", _ALL),
+    "laptop": Scale({TASK: Training(100_000, "laptop", {"log_every": 1})}, 1, 0, "mujoco"),
+    "paper": Scale({TASK: Training(10_000_000, "gpu")}, 1, 0, "mjx"),
 }
 
 
@@ -37,47 +36,51 @@ def groups(scale: str) -> list[Group]:
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """Control steps per second."""
-    return {"steps_per_second": training_speed(folder)}
+    """Nothing but what every row says: seconds and control steps per second."""
+    return {}
 
 
 def summary(rows: Rows, scale: str) -> Rows:
-    """Per algorithm: speed, hours for as many steps as the paper's runs have, and what the paper reports for them."""
+    """Per algorithm: speed, hours for as many steps as the paper's runs have, and what the paper reports for them (None
+    for algorithms that it does not have).
+    """
     return [
         {
             "algorithm": row["algorithm"],
             "steps_per_second": row["steps_per_second"],
+            "seconds": row["seconds"],
             "hours": PAPER_STEPS / row["steps_per_second"] / 3600,
-            "paper_hours": PAPER_HOURS[row["algorithm"]],
+            "paper_hours": PAPER_HOURS.get(row["algorithm"]),
         }
         for row in rows
     ]
 
 
-def table(entries: Rows) -> str:
+def table(found: Findings) -> str:
     """A row per algorithm."""
-    header = ["algorithm", "steps/s", f"minutes for {PAPER_STEPS:,} steps", "minutes in the paper"]
-    return markdown(
-        header,
-        [
+    header = ["algorithm", "steps/s", f"minutes for {PAPER_STEPS:,} steps", "minutes in the paper", "figures"]
+    rows = []
+    for group, entry in cells(found.summary, found.groups, ("algorithm",)):
+        paper = PAPER_HOURS.get(group["algorithm"])
+        rows.append(
             [
-                entry["algorithm"],
-                f"{entry['steps_per_second']:,.0f}",
-                f"{60 * entry['hours']:.1f}",
-                f"{60 * entry['paper_hours']:.0f}",
+                group["algorithm"],
+                f"{entry['steps_per_second']:,.0f}" if entry else "-",
+                f"{60 * entry['hours']:.1f}" if entry else "-",
+                f"{60 * paper:.0f}" if paper is not None else "not in the paper",
+                figures(group),
             ]
-            for entry in entries
-        ],
-    )
+        )
+    return markdown(header, rows)
 
 
-def draw(rows: Rows, entries: Rows, runs: Sequence[Group], folder: Path) -> list[str]:
+def draw(found: Findings, runs: Sequence[Group], folder: Path) -> list[str]:
     """A bar per algorithm."""
     from tailsafe.viz.training import draw_times
 
-    if not entries:
+    if not found.summary:
         return []
-    draw_times(entries, PAPER_STEPS, folder / "times.png")
+    draw_times(found.summary, PAPER_STEPS, folder / "times.png")
     return ["times.png"]
 
 
