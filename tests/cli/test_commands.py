@@ -18,9 +18,12 @@ COMMANDS = [
     "bench",
     "tasks",
     "check-env",
+    "diagnose",
     "train",
     "resume",
     "evaluate",
+    "certify",
+    "front",
     "export",
     "plot",
     "render",
@@ -213,6 +216,8 @@ def test_settings(call):
         "allowed": "theory | release",
         "defaults": dict.fromkeys(("laptop", "paper", "gpu"), "release"),
         "meaning": "theory: surrogates have the factor 1 / (1 - gamma); release: they do not.",
+        "part": "policy",
+        "main": False,
     }
     assert found["kl_decay"]["defaults"]["laptop"] == "inf"
     assert found["kl_decay"]["allowed"] == "number in (0, inf]"
@@ -220,9 +225,30 @@ def test_settings(call):
     assert found["policy_hidden"]["defaults"]["gpu"] == [256, 256]
     assert found["fixed_log_std"]["defaults"] == {"laptop": None, "paper": -2.0, "gpu": None}
     assert "penalty" not in found  # of SRCPO
-    code, out, _ = call("settings")
-    assert code == 0
+    assert found["margin"]["main"]
+
+
+def test_settings_shows_those_that_matter_unless_asked_for_all(call):
+    _, out, _ = call("settings")
+    assert "max_kl" in out
+    assert "penalty" not in out
+    assert "more: tailsafe settings srcpo --all" in out
+    _, out, _ = call("settings", "--all")
     assert "penalty" in out
+
+
+def test_one_setting_by_its_name(call):
+    code, out, _ = call("settings", "margin")
+    assert code == 0
+    assert out.startswith("margin: Share of every limit")
+    assert "number in [0, 1)" in out
+    assert "tasks finite: laptop" in out
+    _, out, _ = call("settings", "polyak", "--json")  # of one algorithm alone, which need not be named
+    assert last_json(out)["algorithm"] == "wcsac"
+    assert [setting["key"] for setting in last_json(out)["settings"]] == ["polyak"]
+    code, _, err = call("settings", "cppo", "polyak")
+    assert code == 2
+    assert "cppo has no setting 'polyak'; it belongs to wcsac" in err
 
 
 TABULAR = ["tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", "2"]
@@ -258,7 +284,7 @@ TABULAR = ["tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", "2"]
         (["tabular", "{broken.json}", "--risk", "mean", "--limit", "1"], "not JSON (line 1"),
         (["tabular", "{rows.json}", "--risk", "mean", "--limit", "1"], "transitions[0][0] sums to 0.5"),
         (["tabular", TWO_ROADS, "--risk", "mean"], "--limit"),
-        (["tabular", TWO_ROADS, "--risk", "mean", "--limit", "0.1/step"], "limit '0.1/step' is no number"),
+        (["tabular", TWO_ROADS, "--risk", "mean", "--limit", "0.1/step"], "limit '0.1/step' is not a number"),
         (["tabular", TWO_ROADS, "--risk", "mean", "--limit", "nan"], "must be finite"),
         ([*TABULAR, "--risk", "mean"], "2 risk measures for 1 costs"),
         ([*TABULAR, "--iterations", "0"], "iterations is 0"),
@@ -271,6 +297,7 @@ TABULAR = ["tabular", TWO_ROADS, "--risk", "cvar:0.75", "--limit", "2"]
         (["spectrum", "wang:0.5", "--paper-table", "--cells", "4"], "the paper's table has 5"),
         (["bench", "everything"], "everything"),
         (["settings", "cpo"], "unknown algorithm 'cpo'; there are: srcpo, cppo"),
+        (["settings", "margins"], "If you mean a setting: margin?"),
         (["settings", "--family", "flying"], "unknown family 'flying'; there are: finite, navigation"),
     ],
 )
@@ -320,7 +347,8 @@ def test_without_matplotlib_a_picture_is_refused_before_the_work(call, monkeypat
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
     code, _, err = call(*TABULAR, "--plot", "x.png")
     assert code == 2
-    assert "tailsafe[plot]" in err
+    assert "pictures need matplotlib: pip install " in err
+    assert "tailsafe[" not in err  # that would need an index that has tailsafe
 
 
 def test_interrupt_is_one_line(call, monkeypatch):

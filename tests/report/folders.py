@@ -18,11 +18,11 @@ def metrics(rows=4, shift=0.0, cost="collision", every=100, **columns):
         "seconds": [0.5 * (i + 1) for i in range(rows)],
         "reward": [None] + [1.25 * i + shift for i in range(1, rows)],
         f"cost_rate_{cost}": [0.1 / (i + 1) for i in range(rows)],
-        f"risk_{cost}": [3.0 - 0.4 * i + shift for i in range(rows)],
-        f"limit_{cost}": [2.5] * rows,
-        "beta_0": [0.9 - 0.1 * i for i in range(rows)],
+        f"risk_{cost}": [0.03 - 0.004 * i + shift / 100 for i in range(rows)],
+        f"limit_{cost}": [0.025] * rows,
+        f"beta_{cost}": [0.009 - 0.001 * i for i in range(rows)],
         "kl": [0.01 / (i + 1) for i in range(rows)],
-        f"sub_risk_{cost}": [3.3 - 0.3 * i for i in range(rows)],
+        f"sub_risk_{cost}": [0.033 - 0.003 * i for i in range(rows)],
         "violated": [1.0 - i / rows for i in range(rows)],
     } | columns
 

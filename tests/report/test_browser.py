@@ -91,7 +91,7 @@ def test_on_a_wide_screen(written, tmp_path):
     assert read["ArrowRight"].startswith("step 200zebra 1.75 [1.25, 2.25]")
     assert read["PageUp"].startswith("step 300")
     assert read["Escape"] == read["End"].replace("step 400", "at the end")
-    assert found["linked"].startswith("step 400zebra 2.3 [1.8, 2.8]")
+    assert found["linked"].startswith("step 400zebra 0.023 [0.018, 0.028]")
     assert found["tapped"] == read["End"]
     # The legend takes a run away, the scale follows, and brings it back.
     count, scale = found["before"]

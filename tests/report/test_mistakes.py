@@ -42,7 +42,7 @@ UNKNOWN = JUDGED | {"constraints": [JUDGED["constraints"][0] | {"risk_measure": 
         ("neither", "neither a run"),
         ("not begun", "no update has been logged yet"),
         ("no rows", "no update has been logged yet"),
-        ("no steps", "'steps' holds something that is no number"),
+        ("no steps", "'steps' holds something that is not a number"),
         ("study", "'summary' must be a list of objects"),
         ("config.json:{", "is not JSON"),
         ('config.json:{"settings": ' + "[" * 60 + "]" * 60 + "}", "nested more than 50 levels"),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from tailsafe.evaluation.verdict import BOOTSTRAP_MET
 from tests.report.folders import (
     Page,
     config,
@@ -41,7 +42,7 @@ def test_curves_are_those_of_the_log(page, tmp_path):
         "Reward per episode": [("", "reward")],
         "collision: risk": [("", "risk_collision"), ("critics", "sub_risk_collision")],
         "collision: cost rate": [("", "cost_rate_collision")],
-        "β": [("", "beta_0")],
+        "β": [("", "beta_collision")],
         "KL of an update": [("", "kl")],
         "Violations": [("", "violated")],
     }
@@ -52,7 +53,9 @@ def test_curves_are_those_of_the_log(page, tmp_path):
         for label, column in columns:
             wanted = [None if row[column] == "" else pytest.approx(float(row[column]), rel=1e-5) for row in rows]
             assert lines[label]["mean"] == wanted
-    assert panels["collision: risk"]["limits"] == [2.5]
+    # One unit: the limit as it was given, and what is compared with it.
+    assert panels["collision: risk"]["limits"] == [0.025]
+    assert panels["collision: risk"]["unit"] == "discounted cost of an episode, per step"
     assert panels["KL of an update"]["log"] is True
 
 
@@ -83,24 +86,32 @@ def test_verdicts_and_episodes(page, tmp_path):
     found = page(folder)
     for words in (
         "srcpo trained a policy for point-goal in 400 steps, with cvar:0.75 of collision at most 0.025/step.",
-        "The limit on collision is kept, judged by bounds by bootstrap at confidence 0.95 on 40 fresh episodes.",
+        "The limit on collision is kept without a guarantee, judged by bootstrap bounds at confidence 0.95 on 40 ",
         "limit 0.025/step",
-        "✓ met",
+        f"≈ {BOOTSTRAP_MET}",
     ):
         assert words in found.text
-    assert found.table("run", "risk") == [
-        ["first", f"{judged['risk']:.4g}/step", "[0.004307, 0.187]", "[0.00998, 0.02496]", "0.006515/step", "met"]
+    assert found.table("run", "verdict") == [
+        [
+            "first",
+            BOOTSTRAP_MET,
+            f"{judged['risk']:.4g}/step",
+            "[0.004307, 0.187]",
+            "[0.00998, 0.02496]",
+            "0.006515/step",
+        ]
     ]
     reward = written["reward"]
     told = f"{reward['mean']:.4g} [{reward['low']:.4g}, {reward['high']:.4g}]"
     assert f"reward per episode {told} steps 400" in found.text
-    costs = np.sort(samples()[:, 4])
+    costs = np.sort(samples()[:, 4]) / 100
     # The smallest cost that this share of the episodes does not exceed.
     wanted = [[f"{100 * p:g} %", f"{costs[math.ceil(p * 40) - 1]:.4g}"] for p in (0.5, 0.75, 0.9, 0.95, 0.99)]
-    assert found.table("percentile", "discounted cost") == wanted
-    assert sum(int(count) for _, count in found.table("discounted cost", "episodes")) == 40
+    words = "discounted cost of an episode, per step"
+    assert found.table("percentile", words) == wanted
+    assert sum(int(count) for _, count in found.table(words, "episodes")) == 40
     (label,) = [a["aria-label"] for a in found.of("svg", role="img") if a["aria-label"].startswith("collision")]
-    assert f"risk {judged['discounted_risk']:.4g}, limit 2.5" in label
+    assert f"risk {judged['risk']:.4g}, limit 0.025" in label
 
 
 def share(text):
@@ -119,20 +130,20 @@ def test_pictures_are_to_scale(page, tmp_path):
     points = found.of("circle", **{"class": "bar-point"})
     assert [share(dot["cx"]) for dot in points] == [pytest.approx(unit * judged["risk"], abs=0.02)] * 2
     # Costs: two lines give the scale, the others follow it.
-    costs = np.sort(samples()[:, 4])
+    costs = np.sort(samples()[:, 4]) / 100
     limit = share(found.of("line", **{"class": "limit-line"})[-1]["x1"])
     risk = share(found.of("line", **{"class": "risk-line"})[0]["x1"])
-    unit = (risk - limit) / (judged["discounted_risk"] - 2.5)
+    unit = (risk - limit) / (judged["risk"] - 0.025)
     marks = [share(line["x1"]) for line in found.of("line", **{"class": "percentile"})]
     values = [costs[math.ceil(p * 40) - 1] for p in (0.5, 0.75, 0.9, 0.95, 0.99)]
-    assert marks == pytest.approx([limit + unit * (value - 2.5) for value in values], abs=0.05)
+    assert marks == pytest.approx([limit + unit * (value - 0.025) for value in values], abs=0.05)
     # The spectrum of CVaR 0.75: nothing up to the worst quarter, then four.
     (line,) = found.of("path", **{"class": "sigma-line"})
     steps = re.fullmatch(r"M0 100.00H([\d.]+)V40.00H100", line["d"])
-    assert float(steps[1]) == pytest.approx(limit + unit * (costs[30] - 2.5), abs=0.05)
+    assert float(steps[1]) == pytest.approx(limit + unit * (costs[30] - 0.025), abs=0.05)
     assert "σ 4" in found.text
     low, high = "[0.004307, 0.187]", "[0.00998, 0.02496]"
-    assert f"any costs {judged['risk']:.4g} {low} bootstrap {judged['risk']:.4g} {high}" in found.text
+    assert f"distribution-free {judged['risk']:.4g} {low} bootstrap {judged['risk']:.4g} {high}" in found.text
 
 
 def test_no_upper_bound_and_what_is_not_decided(page, tmp_path):
@@ -140,9 +151,9 @@ def test_no_upper_bound_and_what_is_not_decided(page, tmp_path):
     undecided = {"verdict": "cannot tell", "interval": "distribution-free", "deterministic": True}
     write_evaluation(folder, samples(), high=None, **undecided)
     found = page(folder)
-    assert found.table("run", "risk")[0][2] == "[0.004307, ∞)"
+    assert found.table("run", "verdict")[0][3] == "[0.004307, ∞)"
     assert "? cannot tell" in found.text
-    assert "The limit on collision may or may not be kept, judged by bounds for any costs" in found.text
+    assert "The limit on collision may or may not be kept, judged by distribution-free bounds" in found.text
     assert "40 fresh episodes, played with the likeliest actions." in found.text
     assert "About 12,800 episodes would confirm" in found.text
 
@@ -199,10 +210,11 @@ def test_runs_are_compared(page, tmp_path):
     other = make_run(tmp_path / "other", cost="tilt", described=config("biped", "tilt"))
     found = page(one, many, log, other)
     assert "The limit on collision is kept by 2 of 3 seeds, and may be by the others" in found.text
-    assert "4 runs: 1 with every limit met, 1 with a violated limit, 1 undecided, 1 not evaluated." in found.text
+    counted = "1 with every limit met by bootstrap, without a guarantee, 1 with a violated limit, 1 undecided"
+    assert f"4 runs: {counted}, 1 not evaluated." in found.text
     first, second = [table for table in found.tables if table[0][0] == "run" and "seconds" in table[0]]
-    costs = ["collision: risk", "collision: verdict"]
-    assert first[0] == ["run", "algorithm", "reward", *costs, "seeds", "steps", "seconds"]
+    costs = ["collision: verdict", "collision: risk"]  # a phone shows two columns
+    assert first[0] == ["run", *costs, "reward", "algorithm", "seeds", "steps", "seconds"]
     rows = [dict(zip(first[0], (cell.strip() for cell in row), strict=True)) for row in first[1:]]
     assert [row["run"] for row in rows] == ["one", "many", "log"]
     assert [row["collision: verdict"] for row in rows] == ["✕ violated", "? cannot tell, 1 of 3", "not evaluated"]
@@ -214,7 +226,7 @@ def test_runs_are_compared(page, tmp_path):
     assert rows[1]["reward"] == f"{np.mean(rewards):.4g} [{low:.4g}, {high:.4g}]"
     assert rows[2]["reward"] == "3.75 logged"
     assert [row["seeds"] for row in rows] == ["1", "3", "1"]
-    assert second[0][3] == "tilt: risk"
+    assert second[0][1:3] == ["tilt: verdict", "tilt: risk"]
     # Runs on one task share their charts; marks stay those of the comparison.
     blocks = found.data["blocks"]
     assert [[run["name"] for run in block["runs"]] for block in blocks] == [["one", "many", "log"], ["other"]]
@@ -313,7 +325,7 @@ def test_a_film_is_made_on_request(call, page, tmp_path, monkeypatch):
     # There is no policy in this folder: the page is made, and says what is missing.
     assert (code, made) == (0, [])
     assert "no film" in json.loads(out.splitlines()[-1])["left_out"][0]
-    monkeypatch.setattr("tailsafe.runs.policy.load_policy", lambda place: place)
+    monkeypatch.setattr("tailsafe.policies.policy.load_policy", lambda place: place)
     assert call(folder, "--out", target, "--film")[0] == 0
     assert call(folder, "--out", target, "--film")[0] == 0
     assert made == [folder]

@@ -1,7 +1,7 @@
 """How fast the environments step, against the physics alone.
 
 For engine `mujoco` the limit is raw `mujoco.rollout` on the same model with the same controls and mocap poses,
-ten substeps per control step and no task logic; for `mjx` it is the engine's control step alone in the same
+ten substeps per control step and no task logic; for `warp` and `mjx` it is the engine's control step alone in the same
 scan. Both are measured in the same run and alternately with the whole environment, so that a busy machine slows
 both.
 """
@@ -22,6 +22,7 @@ import numpy as np
 from tailsafe.envs.vector import BACKENDS
 from tailsafe.errors import InputError
 from tailsafe.physics.mjx_engine import import_mjx
+from tailsafe.physics.warp_engine import import_warp
 from tailsafe.tasks import TASKS, Task, action_size, get_task, task_units
 
 _ROUNDS = 3
@@ -37,20 +38,26 @@ def bench_envs(
     """Measure every combination.
 
     Args:
-      steps: control steps per measurement and environment; default 1000 for `mujoco`, 100 for `mjx`.
+      steps: control steps per measurement and environment; default 1000 for `mujoco`, 100 for `warp` and `mjx`.
       threads: cores for `mujoco`, default all.
 
     Returns:
       {"device", "results": [{"task", "backend", "num_envs", "steps_per_second", "raw_steps_per_second", "ratio",
       "compile_seconds"}]}; rates are control steps of single environments per second.
     """
-    prepare = {"mujoco": _prepare_mujoco, "mjx": _prepare_mjx}
+    prepare: dict[str, Callable[..., Prepared]] = {
+        "mujoco": _prepare_mujoco,
+        "warp": partial(prepare_device, "warp"),
+        "mjx": partial(prepare_device, "mjx"),
+    }
     for backend in backends:
         if backend not in prepare:
             raise InputError(f"unknown backend {backend!r}; there are: {', '.join(BACKENDS)}")
     cases = [(get_task(name), backend, count) for name in tasks for backend in backends for count in num_envs]
     if "mjx" in backends:
         import_mjx()  # once, before threads do: it silences stdout for a moment
+    if "warp" in backends:
+        import_warp()
     # Programs for MJX take half a minute to compile, on one core each: side by side, and measured one after the other.
     workers = len(cases) if tuple(backends) == ("mjx",) else 1
     results = []
@@ -102,14 +109,17 @@ def _prepare_mujoco(task: Task[Any], num_envs: int, steps: int | None, threads: 
     return measure, compile_seconds
 
 
-def _prepare_mjx(task: Task[Any], num_envs: int, steps: int | None, threads: int | None) -> Prepared:
-    from tailsafe.envs.device import DeviceBatch
+def prepare_device(
+    backend: str, task: Task[Any], num_envs: int, steps: int | None = None, threads: int | None = None
+) -> Prepared:
+    """Compile what measures `num_envs` environments inside JAX; `threads` are for the C engine alone."""
+    from tailsafe.envs.device import DeviceBatch, device_engine
     from tailsafe.envs.episodes import environment_keys
     from tailsafe.physics.compilation import prepare_jax
 
-    prepare_jax()
+    prepare_jax(mjx=backend == "mjx")
     count = steps or 100
-    batch = DeviceBatch(task)
+    batch = DeviceBatch(task, device_engine(task, backend))
     begun = time.perf_counter()
     state = jax.jit(batch.init)(environment_keys(0, num_envs))
     keys = jax.random.split(jax.random.key(1), count)
@@ -144,6 +154,7 @@ def _prepare_mjx(task: Task[Any], num_envs: int, steps: int | None, threads: int
             lambda: ready(run_whole(later, keys)),
             lambda: ready(run_raw(later.episode.physics, keys)),
         )
+        batch.check(later)
         return count * num_envs / seconds, count * num_envs / raw_seconds
 
     return measure, compile_seconds

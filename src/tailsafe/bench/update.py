@@ -138,6 +138,10 @@ def paper_settings() -> Settings:
         recovery_share=jnp.asarray(1.0),
         joint_updates=jnp.asarray(1.0),
         calibration=jnp.asarray(0.0),
+        smoothing=jnp.asarray(0.0),
+        proportional=jnp.asarray(0.0),
+        integral=jnp.asarray(0.0),
+        warmup=jnp.asarray(0.0),
     )
 
 

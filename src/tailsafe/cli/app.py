@@ -7,7 +7,9 @@ one line on stderr and exit code 2; any other exception is a bug and keeps its t
 
 from __future__ import annotations
 
+import errno
 import json
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,19 +17,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailsafe._version import __version__
+from tailsafe.cli.help import WorkGroup, examples
 from tailsafe.errors import InputError
+from tailsafe.terminal import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+# Levels of a step spectrum: the projection is exact far below.
+MOST_CELLS = 256
+# What a path or a disk may answer; other errors of the system are bugs and keep their traceback.
+_OF_THE_MACHINE = {
+    *(errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    *(errno.EIO, errno.ELOOP, errno.EMFILE, errno.ENFILE, errno.ENOTDIR, errno.ESTALE),
+}
 
 app = typer.Typer(
     name="tailsafe",
     help="Find the best policy whose spectral risks stay under your limits.",
+    cls=WorkGroup,
+    epilog=examples(""),
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -36,14 +48,31 @@ Spec = Annotated[
     str,
     typer.Argument(metavar="SPEC", help="mean, cvar:0.75, pow:0.9, wang:1.0, or steps:ETA1,ETA2,…/ALPHA1,…"),
 ]
+EnvArgs = Annotated[
+    list[str] | None,
+    typer.Option("--env-arg", metavar="NAME=VALUE", help="Argument of an environment of your own; repeats."),
+]
+EnvName = Annotated[
+    str | None, typer.Option("--env", metavar="MODULE:CLASS", help="An environment in place of the one the run names.")
+]
+TrustFlag = Annotated[
+    bool, typer.Option("--trust", help="Run the code of the environment that the run names, whoever trained it.")
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
 
 
 def console(stderr: bool = False) -> Console:
     """Where people read results; plain text when the output is not a terminal."""
     from rich.console import Console
+    from rich.text import Text
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=not stderr)
+    class Harmless(Console):
+        """Names from files may hold escape sequences; none of them reaches the terminal."""
+
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(printable(text), **options)
+
+    return Harmless(stderr=stderr, highlight=False, soft_wrap=not stderr)
 
 
 def emit_json(result: Mapping[str, Any]) -> None:
@@ -73,8 +102,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except InputError as error:
         _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
+        if arguments is None:
+            # This process is about to end: a third Ctrl-C has nothing left to interrupt.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         typer.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
+    except MemoryError as error:
+        _fail(f"there is not enough memory for this: {error or 'out of memory'}")
+    except OSError as error:
+        if error.errno not in _OF_THE_MACHINE:
+            raise
+        _fail(f"{error.filename or 'a file'}: {error.strerror}")
     except Exception as error:
         # A wrong option or argument. Typer carries its own copy of click's exceptions since 0.26, older
         # versions raise click's: both know how to say what was wrong.
@@ -87,5 +125,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _fail(message: str) -> None:
-    typer.echo("error: " + " ".join(message.split()), err=True)
+    typer.echo("error: " + printable(" ".join(message.split())), err=True)
     sys.exit(BAD_INPUT)

@@ -30,6 +30,7 @@ class Backend(StrEnum):
     """The physics engines."""
 
     mujoco = "mujoco"
+    warp = "warp"
     mjx = "mjx"
 
 

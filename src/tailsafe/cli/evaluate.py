@@ -5,34 +5,42 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from tailsafe.cli.app import JsonFlag, app, console, emit_json
+from tailsafe.cli.app import EnvArgs, EnvName, JsonFlag, TrustFlag, app, console, emit_json
 from tailsafe.errors import InputError
+from tailsafe.extras import install_hint
 from tailsafe.files import check_writable
+from tailsafe.terminal import escaped
 
 if TYPE_CHECKING:
-    from tailsafe.runs.evaluation import ConstraintReport, Evaluation, Interval
+    from tailsafe.evaluation.verdict import ConstraintReport, Evaluation, Interval
 
-COLOURS = {"met": "green", "violated": "red", "cannot tell": "yellow"}
+COLOURS = {"met": "green", "met (bootstrap, no guarantee)": "cyan", "violated": "red", "cannot tell": "yellow"}
 
 
 @app.command()
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder, or the folder or file of a saved policy.")],
     episodes: Annotated[int, typer.Option(min=2, help="Fresh episodes to play.")] = 500,
-    seed: Annotated[int, typer.Option(min=0, help="Of environments (never training's) and actions.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="Of environments (never training's) and actions.")
+    ] = 0,
     confidence: Annotated[float, typer.Option(help="Probability that an interval holds.")] = 0.95,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Play the likeliest actions; the limits are on the random policy.")
     ] = False,
     interval: Annotated[
-        str, typer.Option(help="Which bounds decide: distribution-free (holds for any costs) or bootstrap (narrower).")
+        str, typer.Option(help="Which bounds decide: distribution-free (no assumption) or bootstrap (narrower).")
     ] = "distribution-free",
-    backend: Annotated[str, typer.Option(help="Engine of the built-in tasks: auto, mujoco or mjx.")] = "auto",
+    backend: Annotated[str, typer.Option(help="Engine of the built-in tasks: auto, mujoco, warp or mjx.")] = "auto",
+    env: EnvName = None,
+    env_arg: EnvArgs = None,
+    trust: TrustFlag = False,
     plot: Annotated[Path | None, typer.Option(help="Where to draw (default: evaluation.png in the run).")] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -45,10 +53,12 @@ def evaluate(
         from tailsafe.viz.figures import check_target
 
         check_target(plot)
-    from tailsafe.runs.episodes import TABLE_NAME
-    from tailsafe.runs.evaluation import FILE_NAME
-    from tailsafe.runs.evaluation import evaluate as play_and_judge
-    from tailsafe.runs.policy import load_policy, policy_folders
+    from tailsafe.envs.finding import parse_arguments
+    from tailsafe.evaluation.episodes import TABLE_NAME
+    from tailsafe.evaluation.verdict import FILE_NAME
+    from tailsafe.evaluation.verdict import evaluate as play_and_judge
+    from tailsafe.policies.policy import load_policy, policy_folders
+    from tailsafe.training.versions import warn_of_differences
 
     folders = _healthy(policy_folders(run))
     if plot is not None and len(folders) > 1:
@@ -57,9 +67,11 @@ def evaluate(
     for folder in folders:
         check_writable(folder / FILE_NAME)
         check_writable(folder / TABLE_NAME)
+    for folder in folders:
+        warn_of_differences(folder / "config.json")
     reports = []
     for folder, policy in zip(folders, policies, strict=True):
-        with _Progress(quiet=json, total=episodes) as progress:
+        with EpisodeBar(quiet=json, total=episodes) as progress:
             result = play_and_judge(
                 policy,
                 episodes,
@@ -67,23 +79,30 @@ def evaluate(
                 confidence=confidence,
                 deterministic=deterministic,
                 interval=cast(Literal["distribution-free", "bootstrap"], interval),
+                environment=env,
+                env_args=parse_arguments(env_arg or ()),
+                trust=trust,
                 backend=backend,
                 progress=progress,
             )
-        result.keep(folder)
+        result = replace(result, folder=folder)
+        told = result.keep(folder)
+        if told is not None:
+            console(stderr=True).print(told, markup=False)
         reports.append({"run": str(folder)} | result.to_json())
         picture = _draw(result, plot, folder / "evaluation.png")
         if not json:
             _print(result)
             console().print(f"report: {folder / FILE_NAME}", markup=False)
             console().print(picture, markup=False)
+            console().print(f"next: {result.next_step}", markup=False)
     if json:
         emit_json(reports[0] if len(reports) == 1 else {"runs": reports})
 
 
 def _healthy(folders: list[Path]) -> list[Path]:
     """Of several seeds, those that were trained to the end; the others are named."""
-    from tailsafe.runs.failures import FAILED
+    from tailsafe.training.failures import FAILED
 
     given_up = [folder for folder in folders if (folder / FAILED).exists()]
     if len(folders) == 1 or not given_up:
@@ -98,14 +117,14 @@ def _healthy(folders: list[Path]) -> list[Path]:
 def _draw(result: Evaluation, wanted: Path | None, default: Path) -> str:
     """Draw if that is possible here; says where, or why not."""
     if wanted is None and importlib.util.find_spec("matplotlib") is None:
-        return "no picture: it needs matplotlib (pip install 'tailsafe[plot]')"
+        return f"no picture: it needs matplotlib ({install_hint('plot')})"
     from tailsafe.viz.run import draw_evaluation
 
     draw_evaluation(result, wanted or default)
     return f"picture: {wanted or default}"
 
 
-class _Progress:
+class EpisodeBar:
     """A bar of finished episodes on stderr; silent if asked, or if nobody watches."""
 
     def __init__(self, quiet: bool, total: int) -> None:
@@ -117,7 +136,7 @@ class _Progress:
         self._bar = Progress(*columns, console=err, transient=True)
         self._task = self._bar.add_task("episodes", total=total)
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> EpisodeBar:
         if self._shown:
             self._bar.start()
         return self
@@ -131,18 +150,21 @@ class _Progress:
 
 
 def _print(result: Evaluation) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     out = console()
     described, reward = result.policy, result.reward
     kind = "its likeliest actions" if result.deterministic else "actions drawn from the policy"
     out.print(
-        f"{described.task.name}, {described.algorithm} after {described.steps} steps: {len(result.episodes)} fresh "
-        f"episodes with {kind}, bounds at confidence {result.confidence:g}"
+        f"{escaped(described.task.name)}, {escaped(described.algorithm)} after {described.steps} steps: "
+        f"{len(result.episodes)} fresh episodes with {kind}, bounds at confidence {result.confidence:g}"
     )
     out.print(f"reward [bold]{reward.mean:.5g}[/bold] {_range(reward.student)} per episode")
+    for name, measured in result.metrics.items():
+        out.print(escape(f"{name} {measured.mean:.5g} ") + f"{_range(measured.student)} per episode")
     # One column per constraint: bounds side by side would not fit into a terminal.
-    table = Table("constraint", *(report.description.name for report in result.constraints))
+    table = Table("constraint", *(escaped(report.description.name) for report in result.constraints))
     for name, cell in _ROWS.items():
         table.add_row(name, *(cell(report) for report in result.constraints))
     out.print(table)
@@ -151,13 +173,13 @@ def _print(result: Evaluation) -> None:
             continue
         if math.isinf(report.largest_return):
             out.print(
-                f"{report.description.name}: no upper bound, since the environment does not say what a step can cost "
-                "at most: give it an attribute largest_costs and train again, or evaluate with --interval bootstrap"
+                f"{escaped(report.description.name)}: no upper bound, since the environment does not say what a step "
+                "can cost at most: give it an attribute largest_costs and train again"
             )
         elif report.episodes_needed is not None and report.decided_by == "distribution-free":
             out.print(
-                f"{report.description.name}: about {report.episodes_needed} episodes would confirm the limit "
-                f"for any law of the costs (--episodes {report.episodes_needed}); --interval bootstrap needs fewer"
+                f"{escaped(report.description.name)}: about {report.episodes_needed} episodes would confirm the limit "
+                f"whatever the distribution of the costs (--episodes {report.episodes_needed})"
             )
     if result.exact is not None:
         exact = result.exact
@@ -186,11 +208,11 @@ def _short(spec: str) -> str:
 
 
 _ROWS: Mapping[str, Callable[[ConstraintReport], str]] = {
-    "risk measure": lambda report: _short(report.description.risk_measure),
+    "risk measure": lambda report: escaped(_short(report.description.risk_measure)),
     "limit": lambda report: f"{report.description.limit:g}/{report.description.unit}",
     "risk": lambda report: f"[bold]{report.risk:.4g}[/]",
-    "bounds for any costs": lambda report: _marked(report, "distribution-free", report.free),
-    "bounds by bootstrap": lambda report: _marked(report, "bootstrap", report.bootstrap),
+    "distribution-free bounds": lambda report: _marked(report, "distribution-free", report.free),
+    "bootstrap bounds": lambda report: _marked(report, "bootstrap", report.bootstrap),
     "cost rate": lambda report: f"{report.cost_rate:.4g}/step",
     "verdict": lambda report: f"[{COLOURS[report.verdict]}]{report.verdict}[/]",
 }

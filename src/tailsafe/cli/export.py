@@ -11,7 +11,7 @@ from tailsafe.cli.app import JsonFlag, app, console, emit_json
 from tailsafe.errors import InputError
 
 if TYPE_CHECKING:
-    from tailsafe.runs.export import Exported
+    from tailsafe.policies.export import Exported
 
 
 @app.command()
@@ -29,8 +29,8 @@ def export(
 
     A folder with several seeds gives an export in each; their JSON is then a list under "runs".
     """
-    from tailsafe.runs.export import export_onnx, export_safetensors, target_of
-    from tailsafe.runs.policy import load_policy, policy_folders
+    from tailsafe.policies.export import export_onnx, export_safetensors, target_of
+    from tailsafe.policies.policy import load_policy, policy_folders
 
     folders = policy_folders(run)
     if out is not None and len(folders) > 1:

@@ -28,4 +28,4 @@ def plot(
     if json:
         emit_json({"picture": str(target), "runs": [run.name for run in curves]})
     else:
-        console().print(f"picture: {target} ({len(curves)} run{'s' if len(curves) > 1 else ''})")
+        console().print(f"picture: {target} ({len(curves)} run{'s' if len(curves) > 1 else ''})", markup=False)

@@ -18,7 +18,9 @@ def render(
     ] = None,
     episodes: Annotated[int, typer.Option(min=1, max=100, help="How many episodes to play.")] = 1,
     steps: Annotated[int | None, typer.Option(min=1, help="Stop an episode after this many steps.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of environments (never training's) and actions.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="Of environments (never training's) and actions.")
+    ] = 0,
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Play the likeliest actions.")] = False,
     size: Annotated[int, typer.Option(min=64, max=2048, help="Width and height of a frame in pixels.")] = 480,
     map: Annotated[
@@ -28,7 +30,7 @@ def render(
     json: JsonFlag = False,
 ) -> None:
     """Play the policy in its task (engine mujoco) and write a picture or a film; no display is needed."""
-    from tailsafe.runs.policy import load_policy
+    from tailsafe.policies.policy import load_policy
 
     target = out or (run if run.is_dir() else run.parent) / ("paths.png" if map else "film.gif")
     policy = load_policy(run)
@@ -53,4 +55,4 @@ def render(
         names = policy.description.task.cost_names
         costs = ", ".join(f"{name} {cost:g}" for name, cost in zip(names, scene.costs, strict=True))
         console().print(f"episode {scene.episode}: {scene.step} steps, reward {scene.reward:.4g}, cost {costs}")
-    console().print(f"{'film' if target.suffix.lower() in ('.gif', '.mp4') else 'picture'}: {target}")
+    console().print(f"{'film' if target.suffix.lower() in ('.gif', '.mp4') else 'picture'}: {target}", markup=False)

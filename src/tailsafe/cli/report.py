@@ -63,7 +63,7 @@ def report(
 
 def _films(found: Report) -> list[str]:
     """Make the films that are missing; returns a line for each that cannot be made."""
-    from tailsafe.runs.policy import load_policy
+    from tailsafe.policies.policy import load_policy
     from tailsafe.viz.video import film
 
     notes = []

@@ -88,7 +88,9 @@ def _read_array(path: Path) -> np.ndarray:
 
     try:
         array = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError):
+    except OSError:
+        raise
+    except Exception:  # a header can be wrong in many ways, each with an exception of its own
         raise InputError(f"{path}: not a .npy file of plain numbers") from None
     if not isinstance(array, np.ndarray):
         array.close()

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from tailsafe.cli.app import JsonFlag, Spec, app, console, emit_json
+from tailsafe.cli.app import MOST_CELLS, JsonFlag, Spec, app, console, emit_json
 from tailsafe.errors import InputError
 
 
 @app.command()
 def spectrum(
     spec: Spec,
-    cells: Annotated[int, typer.Option(help="Number of levels M of the step spectrum.")] = 5,
+    cells: Annotated[int, typer.Option(max=MOST_CELLS, help="Number of levels M of the step spectrum.")] = 5,
     paper: Annotated[bool, typer.Option("--paper-table", help="Use the row printed in the paper (5 cells).")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the spectrum and its steps into this picture.")] = None,
     json: JsonFlag = False,
@@ -35,7 +35,7 @@ def spectrum(
 
         draw_spectrum(measure, steps, plot)
         if not json:
-            console().print(f"picture: {plot}")
+            console().print(f"picture: {plot}", markup=False)
     if json:
         emit_json(
             {

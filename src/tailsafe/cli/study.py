@@ -55,15 +55,24 @@ def study(
     launcher: Annotated[
         str, typer.Option(help="Where programs run: here (one after the other) or ray (a cluster; one task each).")
     ] = "here",
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            help="A new folder for the numbers as CSV. Of a study that has results: what there is, and nothing is "
+            "trained; otherwise after the study."
+        ),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Train and compare many runs. Stop it at any time: the same command goes on, and repeats nothing."""
-    from tailsafe.runs.session import RunInterrupted
-    from tailsafe.runs.signals import Signals
-    from tailsafe.runs.training import quiet_stdout
+    """Train and compare many runs. Stop it at any time: the same command resumes, and repeats nothing."""
+    from tailsafe.files import check_new
+    from tailsafe.studies.export import RESULTS
     from tailsafe.studies.launch import check_launcher
     from tailsafe.studies.registry import STUDIES
     from tailsafe.studies.study import chosen, run_study
+    from tailsafe.training.session import RunInterrupted
+    from tailsafe.training.signals import Signals
+    from tailsafe.training.train import quiet_stdout
     from tailsafe.viz.figures import check_drawable
     from tailsafe.viz.report.study import MARK
 
@@ -77,6 +86,12 @@ def study(
     chosen(STUDIES[name].groups(scale.value), only or ())
     if interim and not (folder / MARK).exists():
         raise InputError(f"{folder}: nothing of this study has been trained there; leave --interim out")
+    if export is not None:
+        check_new(export)
+        if (folder / RESULTS).exists() and not interim:
+            _check_folder(folder / MARK, name, scale.value)
+            _export(STUDIES[name], name, scale.value, folder, export, json)
+            return
     check_drawable()
     check_launcher(launcher)
     if interim and launcher != "here":
@@ -97,13 +112,15 @@ def study(
                 shown=not json and scale is not ScaleName.smoke,
             )
     except RunInterrupted as stopped:
-        typer.echo(f"{folder}: stopped and saved; the same command goes on", err=True)
+        typer.echo(f"{folder}: stopped and saved; the same command resumes it", err=True)
         raise typer.Exit(128 + stopped.signal) from None
+    tables = [] if export is None else write_tables(STUDIES[name], scale.value, folder, export)
     # As elsewhere: 0 is success, 1 that the work was done and something in it failed. 3: there is more to do.
     code = LEFT if result.left else FAILED if result.failed else 0
     if json:
         kept = {"summary": result.summary, "failed": result.failed, "left": result.left}
-        emit_json({"study": name, "scale": scale.value, "folder": str(folder), **kept})
+        exported = {} if export is None else {"export": str(export), "files": tables}
+        emit_json({"study": name, "scale": scale.value, "folder": str(folder), **kept, **exported})
         raise typer.Exit(code)
     out_ = console()
     out_.print(result.table, markup=False)
@@ -112,11 +129,30 @@ def study(
         out_.print(f"failed: {', '.join(map(str, labels))}: {error}", markup=False)
     if result.left:
         count = "1 group is" if result.left == 1 else f"{result.left} groups are"
-        then = "these are the numbers so far" if interim else "the same command goes on"
+        then = "these are the numbers so far" if interim else "the same command resumes it"
         out_.print(f"{count} not finished; {then}", markup=False)
     names = ", ".join(["results.json", "table.md", *result.pictures])
     out_.print(f"{folder}: {names}; next: tailsafe report {folder}", markup=False)
+    if export is not None:
+        out_.print(f"{export}: {', '.join(tables)}", markup=False)
     raise typer.Exit(code)
+
+
+def write_tables(study: Study, scale: str, folder: Path, target: Path) -> list[str]:
+    """The study's numbers as CSV files in `target`; their names."""
+    from tailsafe.studies.export import export, read_results
+
+    groups = [group.inside(folder) for group in study.groups(scale)]
+    return export(read_results(folder), groups, target)
+
+
+def _export(study: Study, name: str, scale: str, folder: Path, target: Path, json: bool) -> None:
+    """Of what there is; nothing is trained."""
+    files = write_tables(study, scale, folder, target)
+    if json:
+        emit_json({"study": name, "scale": scale, "folder": str(folder), "export": str(target), "files": files})
+    else:
+        console().print(f"{target}: {', '.join(files)}", markup=False)
 
 
 def _list(studies: Mapping[str, Study], json: bool) -> None:
@@ -133,7 +169,7 @@ def _check_folder(mark: Path, name: str, scale: str) -> None:
     text = f"{name} {scale}\n"
     try:
         if folder.exists() and (not folder.is_dir() or (_holds_files(folder) and not mark.exists())):
-            raise InputError(f"{folder}: exists and is no study's folder; choose another with --out")
+            raise InputError(f"{folder}: exists and is not a study's folder; choose another with --out")
         held = mark.read_text(encoding="utf-8", errors="replace") if mark.exists() else text
         if held != text:
             raise InputError(f"{folder}: holds the study {held.strip()}; choose another with --out")

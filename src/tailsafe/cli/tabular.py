@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailsafe.cli.app import JsonFlag, app, console, emit_json
+from tailsafe.cli.app import MOST_CELLS, JsonFlag, app, console, emit_json
 from tailsafe.errors import InputError
 from tailsafe.files import check_writable, replacing
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from tailsafe.tabular import TabularSolution
-    from tailsafe.tabular.rivals import Rival
+    from tailsafe.tabular.baselines import Baseline
     from tailsafe.tabular.solution import Statement
 
 NOT_SOLVED = 1
-PHASES = {"optimum": "optimum by linear programs", "policy": "learning policy and sampler"}
+PHASES = {"optimum": "optimum by linear programs", "policy": "learning policy and sampler", "front": "limits"}
 
 
 @app.command()
@@ -30,12 +30,19 @@ def tabular(
         Path, typer.Argument(help="PROBLEM.json: horizon, discount, initial, transitions, rewards, costs.")
     ],
     risk: Annotated[
-        list[str], typer.Option(help="Risk measure, repeated in the order of the costs; one applies to all.")
-    ],
+        list[str] | None,
+        typer.Option(help="Risk measure, repeated in the order of the costs; one applies to all. --front: cvar:0.75."),
+    ] = None,
     limit: Annotated[
-        list[str], typer.Option(help="Limit on the risk of the discounted cost sum; repeats like --risk.")
-    ],
-    cells: Annotated[int, typer.Option(help="Levels of the step spectrum (CVaR needs 2 and is exact).")] = 3,
+        list[str] | None,
+        typer.Option(help="Limit on the risk of the discounted cost sum; repeats like --risk. --front: LOW..HIGH."),
+    ] = None,
+    front: Annotated[
+        int | None, typer.Option(min=2, help="Instead: the best reward at so many limits, by linear programs.")
+    ] = None,
+    cells: Annotated[
+        int, typer.Option(max=MOST_CELLS, help="Levels of the step spectrum (CVaR needs 2 and is exact).")
+    ] = 3,
     iterations: Annotated[int, typer.Option(help="Most iterations; fewer if the certified gap closes.")] = 20_000,
     strategy: Annotated[
         str, typer.Option(help="How gradients are weighed: proposed, sdac, cpo, pcpo, crpo, p3o or ipo.")
@@ -56,6 +63,11 @@ def tabular(
 
     Exit code 1 if the problem is infeasible (the smallest reachable risk is named) or no feasible policy was found.
     """
+    if front is not None:
+        _front(problem, risk, limit, front, cells, max_betas, memory_limit, plot, json)
+        return
+    if not risk or not limit:
+        raise InputError(f"missing option {'--limit' if risk else '--risk'}; only --front can do without")
     limits = [_limit(text) for text in limit]
     # What could not be written, or compared, is refused before the work.
     if policy is not None:
@@ -86,11 +98,11 @@ def tabular(
             memory_limit=memory_limit * GIB,
             progress=progress,
         )
-    rivals, notes = _rivals(solution, memory_limit * GIB) if compare else ([], [])
+    baselines, notes = _baselines(solution, memory_limit * GIB) if compare else ([], [])
     if plot is not None and solution.learning is not None:
         from tailsafe.viz.tabular import draw_solution
 
-        draw_solution(solution, plot, rivals)
+        draw_solution(solution, plot, baselines)
         notes.append(f"picture: {plot}")
     elif plot is not None:
         notes.append("no picture written: nothing was learned")
@@ -101,13 +113,84 @@ def tabular(
     elif policy is not None:
         notes.append("no policy written: no feasible one was found")
     if json:
-        emit_json(solution.to_json() | ({"rivals": [_rival_json(solution, r) for r in rivals]} if compare else {}))
+        emit_json(
+            solution.to_json() | ({"rivals": [_baseline_json(solution, r) for r in baselines]} if compare else {})
+        )
     else:
-        _print(solution, rivals)
+        _print(solution, baselines)
         for note in notes:
             console().print(note)
     if not solution.feasible:
         raise typer.Exit(NOT_SOLVED)
+
+
+def _front(
+    problem: Path,
+    risk: list[str] | None,
+    limit: list[str] | None,
+    points: int,
+    cells: int,
+    max_betas: int,
+    memory_limit: float,
+    plot: Path | None,
+    json: bool,
+) -> None:
+    """The exact front: printed, or as JSON, or drawn."""
+    if plot is not None:
+        from tailsafe.viz.figures import check_target
+
+        check_target(plot)
+    from rich.table import Table
+
+    from tailsafe.risk import CVaR, parse_spectrum
+    from tailsafe.tabular import FiniteCMDP
+    from tailsafe.tabular.augmented import GIB
+    from tailsafe.tabular.front import exact_front
+
+    measures = [parse_spectrum(text) for text in risk] if risk else [CVaR(0.75)]
+    stated = FiniteCMDP.load(problem)
+    with _ProgressBars(quiet=json) as progress:
+        found = exact_front(
+            stated,
+            measures if len(measures) > 1 else measures[0],
+            points,
+            _ranges(limit, stated.num_costs) if limit else None,
+            cells=cells,
+            max_betas=max_betas,
+            memory_limit=memory_limit * GIB,
+            progress=lambda done, total: progress("front", done, total),
+        )
+    report = found.to_json()
+    if plot is not None:
+        from tailsafe.viz.front import draw_front
+
+        names = ["the cost"] if stated.num_costs == 1 else [f"cost {i}" for i in range(stated.num_costs)]
+        draw_front(report["points"], [f"{name} ({m})" for name, m in zip(names, found.measures, strict=True)], plot)
+    if json:
+        emit_json(report)
+        return
+    table = Table("limit", "best reward", "its risk")
+    for point in found.points:
+        reward = "no policy" if point.reward is None else f"[bold]{point.reward:.6g}[/]"
+        shown = (", ".join(f"{x:.6g}" for x in row) for row in (point.limits, point.risks))
+        first, last = shown
+        table.add_row(first, reward, last)
+    console().print(table)
+    if not found.exhaustive:
+        console().print("dual variables were searched on a grid: raise --max-betas for the exact optimum")
+    if plot is not None:
+        console().print(f"picture: {plot}", markup=False)
+
+
+def _ranges(texts: list[str], costs: int) -> tuple[list[float], list[float]]:
+    """`LOW..HIGH` for each cost, or one for all -> lowest and highest limits."""
+    pairs = [text.split("..") for text in texts]
+    if any(len(pair) != 2 for pair in pairs) or len(pairs) not in (1, costs):
+        raise InputError(f"with --front, --limit is LOW..HIGH, once or for each of the {costs} costs; or leave it out")
+    ends = [(_limit(low), _limit(high)) for low, high in pairs] * (costs if len(pairs) == 1 else 1)
+    if any(low > high for low, high in ends):
+        raise InputError("--limit LOW..HIGH: the first number must not be above the second")
+    return [low for low, _ in ends], [high for _, high in ends]
 
 
 def _limit(text: str) -> float:
@@ -115,7 +198,7 @@ def _limit(text: str) -> float:
         value = float(text)
     except ValueError:
         raise InputError(
-            f"limit {text!r} is no number; for finite problems it bounds the discounted cost sum"
+            f"limit {text!r} is not a number; for finite problems it bounds the discounted cost sum"
         ) from None
     if not math.isfinite(value):
         raise InputError(f"limit is {value}; it must be finite")
@@ -151,9 +234,9 @@ class _ProgressBars:
         self._bars.update(self._tasks[phase], completed=done)
 
 
-def _rivals(solution: TabularSolution, memory_limit: float) -> tuple[list[Rival], list[str]]:
+def _baselines(solution: TabularSolution, memory_limit: float) -> tuple[list[Baseline], list[str]]:
     """The optima of simpler formulations, for a problem with one cost, and what was skipped."""
-    from tailsafe.tabular.rivals import best_for_state_wise_risk, best_for_the_mean
+    from tailsafe.tabular.baselines import best_for_state_wise_risk, best_for_the_mean
 
     statement = solution.statement
     found = [best_for_the_mean(solution.mdp, statement.limits[0])]
@@ -164,15 +247,20 @@ def _rivals(solution: TabularSolution, memory_limit: float) -> tuple[list[Rival]
         )
     except InputError as error:
         notes.append(f"comparison skipped: {error}")
-    return [rival for rival in found if rival is not None], notes
+    return [baseline for baseline in found if baseline is not None], notes
 
 
-def _rival_json(solution: TabularSolution, rival: Rival) -> dict[str, object]:
-    risk = float(solution.statement.spectra[0].risk(rival.costs, rival.law))
-    return {"name": rival.name, "reward": rival.reward, "risk": risk, "feasible": solution.statement.met_by([risk])}
+def _baseline_json(solution: TabularSolution, baseline: Baseline) -> dict[str, object]:
+    risk = float(solution.statement.spectra[0].risk(baseline.costs, baseline.distribution))
+    return {
+        "name": baseline.name,
+        "reward": baseline.reward,
+        "risk": risk,
+        "feasible": solution.statement.met_by([risk]),
+    }
 
 
-def _print(solution: TabularSolution, rivals: list[Rival]) -> None:
+def _print(solution: TabularSolution, baselines: list[Baseline]) -> None:
     from rich.table import Table
 
     out = console()
@@ -192,10 +280,10 @@ def _print(solution: TabularSolution, rivals: list[Rival]) -> None:
     out.print(table)
     for line in _verdict(solution):
         out.print(line)
-    for rival in rivals:
-        shown = _rival_json(solution, rival)
+    for baseline in baselines:
+        shown = _baseline_json(solution, baseline)
         verdict = "keeps it" if shown["feasible"] else "[red]breaks it[/red]"
-        out.print(f"a {rival.name} would choose reward {rival.reward:.6g}, risk {shown['risk']:.6g}: {verdict}")
+        out.print(f"a {baseline.name} would choose reward {baseline.reward:.6g}, risk {shown['risk']:.6g}: {verdict}")
 
 
 def _kept(statement: Statement, cost: int, risk: float) -> str:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tailsafe.errors import InputError
+from tailsafe.extras import install_hint
 from tailsafe.files import check_writable, replacing
+from tailsafe.terminal import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +23,7 @@ COLOURS = (BLUE, ORANGE, "#8e44ad", "#16a085", "#2c3e50", "#b7950b", "#c2185b", 
 def check_drawable() -> None:
     """Refuse pictures where nothing can draw them."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise InputError("pictures need matplotlib: pip install 'tailsafe[plot]'")
+        raise InputError(f"pictures need matplotlib: {install_hint('plot')}")
 
 
 def check_target(path: Path) -> None:
@@ -41,7 +43,8 @@ def new_figure(width: float, height: float) -> Figure:
 
 def tidy(axes: Any, title: str, xlabel: str, ylabel: str) -> None:
     """Title and labels, no box around the plot."""
-    axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    axes.set(title=printable(title), xlabel=xlabel, ylabel=ylabel)
+    axes.title.set_parse_math(False)  # names hold what strangers wrote
     axes.spines[["top", "right"]].set_visible(False)
     axes.title.set_fontsize(11)
 

@@ -1,4 +1,4 @@
-"""Ways of a policy through a task, seen from above. Needs matplotlib and no graphics library."""
+"""Trajectories of a policy through a task, seen from above. Needs matplotlib and no graphics library."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import jax
 import numpy as np
 
 from tailsafe.envs.host import float64_on_host
-from tailsafe.runs.policy import LoadedPolicy
+from tailsafe.policies.policy import LoadedPolicy
 from tailsafe.tasks import Task
 from tailsafe.tasks.goal import GOAL_RADIUS
-from tailsafe.tasks.navigation import HAZARD_RADIUS
-from tailsafe.viz.figures import BLUE, GREY, RED, check_target, new_figure, save
+from tailsafe.tasks.navigation import GOAL_RGBA, HAZARD_RADIUS, HAZARD_RGBA, ROBOT_RGBA
+from tailsafe.viz.figures import GREY, ORANGE, check_target, new_figure, save
 from tailsafe.viz.walk import Moment, task_of, walk
 
-_GREEN = "#2e8b57"
 _PER_ROW = 4
 
 
@@ -29,7 +28,9 @@ def draw_paths(
     seed: int = 0,
     deterministic: bool = False,
 ) -> list[Moment]:
-    """One map per episode: hazards, the goals it drove to in turn, the robot's way and where it paid a cost.
+    """One map per episode: hazards, the goals it drove to in turn, the robot's trajectory and where it paid a cost.
+
+    Hazards, goals and robot have the colours of the video; orange crosses are costs.
 
     Returns the last moment of each episode.
     """
@@ -72,18 +73,24 @@ def _draw_hazards(axes: Any, task: Task[Any], moment: Moment) -> None:
 
     for name, position in _scenery(task, moment).items():
         if name.startswith("hazard"):
-            axes.add_patch(Circle(position, HAZARD_RADIUS, color=RED, alpha=0.25, linewidth=0))
+            axes.add_patch(Circle(position, HAZARD_RADIUS, color=_colour(HAZARD_RGBA), linewidth=0))
+
+
+def _colour(rgba: str) -> tuple[float, ...]:
+    """A colour of the task's model: the map has those of the video."""
+    return tuple(float(part) for part in rgba.split())
 
 
 def _draw_way(axes: Any, moment: Moment, goals: list[Any], costly: list[Any]) -> None:
     from matplotlib.patches import Circle
 
     for goal in goals:
-        axes.add_patch(Circle(goal, GOAL_RADIUS, facecolor="none", edgecolor=_GREEN, linewidth=1, alpha=0.5))
-    axes.plot(*moment.trail.T, color=BLUE, linewidth=1)
-    axes.plot(*moment.trail[0], marker="o", color=BLUE, markersize=6)
+        axes.add_patch(Circle(goal, GOAL_RADIUS, color=_colour(GOAL_RGBA), linewidth=0))
+    robot = _colour(ROBOT_RGBA)
+    axes.plot(*moment.trail.T, color=robot, linewidth=1)
+    axes.plot(*moment.trail[0], marker="o", color=robot, markersize=6)
     if costly:
-        axes.plot(*np.asarray(costly).T, linestyle="none", marker=".", color=RED, markersize=5)
+        axes.plot(*np.asarray(costly).T, linestyle="none", marker="x", color=ORANGE, markersize=5, markeredgewidth=1.5)
     largest = 1.05 * max(2.0, float(np.abs(moment.trail).max()))
     axes.set(xlim=(-largest, largest), ylim=(-largest, largest), aspect="equal", xticks=[], yticks=[])
     for spine in axes.spines.values():

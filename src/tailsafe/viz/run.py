@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailsafe.errors import InputError
+from tailsafe.evaluation.verdict import ConstraintReport, Evaluation
 from tailsafe.risk import quantile
-from tailsafe.runs.evaluation import ConstraintReport, Evaluation
+from tailsafe.training.logs import per
 from tailsafe.viz.figures import BLUE, COLOURS, GREY, ORANGE, RED, check_target, new_figure, save, tidy
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 METRICS_NAME = "metrics.csv"
+# Percentiles that are closer than this share of the width have one label.
+_CLOSE = 0.045
 _X = "steps"
 
 
@@ -49,32 +53,34 @@ def _draw_rewards(axes: Any, evaluation: Evaluation) -> None:
 
 
 def _draw_costs(axes: Any, evaluation: Evaluation, index: int) -> None:
-    """Counts on the left axis; on the right one, the weight that the spectrum gives to an outcome of that rank."""
+    """Counts on the left axis; on the right one, the weight that the spectrum gives to an outcome of that rank.
+
+    Costs are in the unit of the limit.
+    """
     report = evaluation.constraints[index]
     described = report.description
-    samples = np.sort(evaluation.episodes.discounted_costs[:, index])
-    counts, _, _ = axes.hist(samples, bins=bins(samples), color=BLUE, alpha=0.8)
-    span = max(float(samples[-1]), described.discounted_limit, 1e-9)
-    top = 1.3 * float(counts.max())
-    labels: dict[float, list[str]] = {}
-    for p, x in zip(QUANTILES, quantile(samples, np.array(QUANTILES)), strict=True):
-        labels.setdefault(round(float(x), 9), []).append(f"{100 * p:g} %")
-    for x, names in labels.items():
-        axes.axvline(x, color=GREY, linewidth=0.8, linestyle=":")
-        axes.text(x, top, ", ".join(names) + " ", rotation=90, va="top", ha="right", fontsize=8, color=GREY)
-    unit = "" if described.unit == "discounted" else f"/{described.unit}"
-    risk = f"{described.risk_measure} = {report.risk:.3g}{unit} {_bounds(report)}"
-    axes.axvline(report.discounted_risk, color=ORANGE, linewidth=2, label=risk)
-    axes.axvline(described.discounted_limit, color=RED, linestyle="--", label=f"limit {described.limit:g}{unit}")
-    # The bounds as a bar across the risk; one that has no end leaves the picture.
     factor = evaluation.policy.unit_factor(described)
-    ends = [report.deciding.low / factor, min(report.deciding.high / factor, 2 * span)]
+    samples = factor * np.sort(evaluation.episodes.discounted_costs[:, index])
+    counts, _, _ = axes.hist(samples, bins=bins(samples), color=BLUE, alpha=0.8)
+    span = max(float(samples[-1]), described.limit, 1e-9 * factor)
+    top = 1.3 * float(counts.max())
+    marks = [(p, float(x)) for p, x in zip(QUANTILES, quantile(samples, np.array(QUANTILES)), strict=True)]
+    for _, x in marks:
+        axes.axvline(x, color=GREY, linewidth=0.8, linestyle=":")
+    for x, words in percentile_labels(marks, _CLOSE * span):
+        axes.text(x, top, words + " ", rotation=90, va="top", ha="right", fontsize=8, color=GREY)
+    unit = per(described.unit)
+    risk = f"{described.risk_measure} = {report.risk:.3g}{unit} {_bounds(report)}"
+    axes.axvline(report.risk, color=ORANGE, linewidth=2, label=risk)
+    axes.axvline(described.limit, color=RED, linestyle="--", label=f"limit {described.limit:g}{unit}")
+    # The bounds as a bar across the risk; one that has no end leaves the picture.
+    ends = [report.deciding.low, min(report.deciding.high, 2 * span)]
     axes.plot(ends, [0.72 * top] * 2, color=ORANGE, linewidth=1.5, marker="|", markersize=10)
     _draw_spectrum(axes, report, samples, span)
     axes.set(xlim=(-0.04 * span, 1.06 * span), ylim=(0, top))
     # Below the picture: costs may pile up anywhere inside of it.
     axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=9)
-    tidy(axes, f"{described.name}: {_words(report.verdict)}", "discounted cost of an episode", "episodes")
+    tidy(axes, f"{described.name}: {_words(report.verdict)}", cost_words(described.unit), "episodes")
 
 
 def _draw_spectrum(axes: Any, report: ConstraintReport, samples: NDArray[np.float64], span: float) -> None:
@@ -89,6 +95,22 @@ def _draw_spectrum(axes: Any, report: ConstraintReport, samples: NDArray[np.floa
     right.set_ylabel("weight σ in the risk", color=ORANGE, fontsize=9)
     right.tick_params(colors=ORANGE, labelsize=8)
     right.spines[["top"]].set_visible(False)
+
+
+def percentile_labels(marks: Sequence[tuple[float, float]], close: float) -> list[tuple[float, str]]:
+    """(place, words) of percentiles (share, value) in rising order; those nearer than `close` share a label."""
+    labels: list[tuple[float, list[str]]] = []
+    for p, x in marks:
+        if labels and x - labels[-1][0] < close:
+            labels[-1][1].append(f"{100 * p:g}")
+        else:
+            labels.append((x, [f"{100 * p:g}"]))
+    return [(x, ", ".join(names) + " %") for x, names in labels]
+
+
+def cost_words(unit: str) -> str:
+    """What a discounted cost sum of an episode is in the unit of a limit."""
+    return "discounted cost of an episode" + (f", per {unit}" if per(unit) else "")
 
 
 def _bounds(report: ConstraintReport) -> str:
@@ -115,10 +137,14 @@ def bins(samples: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """What metrics.csv of one run says: a column (rows,) per name, NaN where a cell is empty."""
+    """What metrics.csv of one run says: a column (rows,) per name, NaN where a cell is empty.
+
+    units: of the costs' limits, as far as config.json says them; risks and betas of the log are in these.
+    """
 
     name: str
     columns: Mapping[str, NDArray[np.float64]]
+    units: Mapping[str, str] = field(default_factory=dict)
 
     def named(self, prefix: str) -> list[str]:
         """What follows `prefix` in the names of the columns that begin with it."""
@@ -148,9 +174,16 @@ def read_curves(run: Path) -> Curves:
     if any(len(row) != len(header) for row in body):
         raise InputError(f"{path}: some lines have more or fewer cells than the header")
     columns = zip(*body, strict=True)
-    return Curves(
-        _name(run), {name: np.array([_cell(c) for c in column]) for name, column in zip(header, columns, strict=True)}
-    )
+    numbers = {name: np.array([_cell(c) for c in column]) for name, column in zip(header, columns, strict=True)}
+    return Curves(_name(run), numbers, _units(run))
+
+
+def _units(run: Path) -> dict[str, str]:
+    try:
+        entries = json.loads((run / "config.json").read_text(encoding="utf-8"))["constraints"]
+        return {str(entry["name"]): str(entry["unit"]) for entry in entries}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def run_folders(paths: Sequence[Path]) -> list[Path]:
@@ -166,7 +199,7 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
 
 
 def draw_curves(runs: Sequence[Curves], path: Path) -> None:
-    """Reward, each cost's risk and rate, beta, KL and the share of violated units over steps, all runs overlaid."""
+    """Reward, risks, cost rates, beta, KL, violations and the gradients' signal over steps, all runs overlaid."""
     check_target(path)
     costs = _union(runs, "risk_") or _union(runs, "cost_rate_")
     panels: list[Callable[[Any], None]] = [partial(_draw_line, runs=runs, column="reward", title="Reward per episode")]
@@ -180,6 +213,8 @@ def draw_curves(runs: Sequence[Curves], path: Path) -> None:
         partial(_draw_line, runs=runs, column="kl", title="KL taken by an update", log=True),
         partial(_draw_line, runs=runs, column="violated", title="Share of updates' units above limit less margin"),
     ]
+    if _union(runs, "signal_"):
+        panels.append(partial(_draw_signals, runs=runs))
     columns = math.ceil(len(panels) / 2)
     figure = new_figure(4.6 * columns, 6.6)
     for axes, panel in zip(figure.subplots(2, columns).flat, panels, strict=False):
@@ -204,6 +239,7 @@ def _draw_line(axes: Any, runs: Sequence[Curves], column: str, title: str, log: 
 def _draw_risk(axes: Any, runs: Sequence[Curves], cost: str) -> None:
     """The risk of finished episodes, its estimate from the critics, and the limit."""
     limits = set()
+    units = {run.units[cost] for run in runs if cost in run.units}
     for colour, run in _coloured(runs):
         steps = run.columns[_X]
         if f"risk_{cost}" in run.columns:
@@ -213,11 +249,25 @@ def _draw_risk(axes: Any, runs: Sequence[Curves], cost: str) -> None:
             axes.plot(steps, estimate, color=colour, linewidth=0.8, alpha=0.5, linestyle=":", label="critics")
         limits |= set(run.columns.get(f"limit_{cost}", np.zeros(0))[-1:])
     for limit in sorted(limits):
-        axes.axhline(limit, color=RED, linestyle="--", linewidth=1, label=f"limit {limit:g}")
+        unit = per(next(iter(units))) if len(units) == 1 else ""
+        axes.axhline(limit, color=RED, linestyle="--", linewidth=1, label=f"limit {limit:g}{unit}")
     if len(runs) == 1 and axes.lines:
         axes.legend(frameon=False, fontsize=8)
     _say_if_empty(axes)
-    tidy(axes, f"{cost}: risk", "environment steps", "")
+    tidy(axes, f"{cost}: risk", "environment steps", cost_words(next(iter(units))) if len(units) == 1 else "")
+
+
+def _draw_signals(axes: Any, runs: Sequence[Curves]) -> None:
+    """How far the gradients of two halves of an update's rows agree, for the reward and for every cost."""
+    styles = ("-", "--", ":", "-.")
+    for colour, run in _coloured(runs):
+        for k, name in enumerate(run.named("signal_")):
+            values = run.columns[f"signal_{name}"]
+            axes.plot(run.columns[_X], values, color=colour, linewidth=1, linestyle=styles[k % 4], label=name)
+    axes.axhline(0, color=GREY, linewidth=0.8)
+    if len(runs) == 1:
+        axes.legend(frameon=False, fontsize=8)
+    tidy(axes, "Gradients: cosine of two halves", "environment steps", "1 signal, 0 noise")
 
 
 def _draw_betas(axes: Any, runs: Sequence[Curves]) -> None:
@@ -229,7 +279,7 @@ def _draw_betas(axes: Any, runs: Sequence[Curves]) -> None:
     if len(runs) == 1 and 1 < len(axes.lines) <= 8:
         axes.legend(frameon=False, fontsize=8)
     _say_if_empty(axes)
-    tidy(axes, "β: likeliest of the sampler, or auxiliary", "environment steps", "discounted cost")
+    tidy(axes, "β: likeliest of the sampler, or auxiliary", "environment steps", "in the unit of the limit")
 
 
 def _coloured(runs: Sequence[Curves]) -> list[tuple[str, Curves]]:

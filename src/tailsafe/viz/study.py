@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tailsafe.viz.figures import BLUE, GREY, RED, new_figure, save, tidy
+from tailsafe.viz.figures import BLUE, COLOURS, GREY, RED, new_figure, save, tidy
 
 
 def draw_known_optimum(entries: list[dict[str, Any]], path: Path) -> None:
@@ -32,4 +33,20 @@ def draw_known_optimum(entries: list[dict[str, Any]], path: Path) -> None:
             axes.set_yticks(range(len(methods)), methods)
             axes.set_ylim(len(methods) - 0.5, -0.5)
             tidy(axes, problem if row == 0 else "", label, "")
+    save(figure, path)
+
+
+def draw_profiles(found: Mapping[str, Any], path: Path) -> None:
+    """Of every algorithm the share of runs whose score is above a threshold, with a band for its bounds."""
+    figure = new_figure(6.4, 4.2)
+    axes = figure.subplots()
+    for i, entry in enumerate(found["algorithms"]):
+        colour, profile = COLOURS[i % len(COLOURS)], entry["profile"]
+        shares, low, high = ([one[name] for one in profile] for name in ("mean", "low", "high"))
+        axes.step(found["thresholds"], shares, where="post", color=colour, linewidth=1.5, label=entry["algorithm"])
+        axes.fill_between(found["thresholds"], low, high, step="post", color=colour, alpha=0.12, linewidth=0)
+    axes.set(xlim=(0, 1), ylim=(0, 1.02))
+    axes.legend(frameon=False, fontsize=8)
+    title = f"Runs above a score, {len(found['tasks'])} task" + ("s" if len(found["tasks"]) != 1 else "")
+    tidy(axes, title, "score: reward where limits are kept", "share of runs")
     save(figure, path)

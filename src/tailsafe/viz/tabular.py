@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tailsafe.risk import quantile
-from tailsafe.tabular.rivals import Rival
+from tailsafe.tabular.baselines import Baseline
 from tailsafe.tabular.solution import Learning, TabularSolution
 from tailsafe.viz.figures import BLUE, GREY, ORANGE, RED, new_figure, save, tidy
 
@@ -19,8 +19,8 @@ COST_COLOURS = (ORANGE, "#8e44ad", "#16a085", "#2c3e50")
 QUANTILES = (0.5, 0.75, 0.9, 0.99)
 
 
-def draw_solution(solution: TabularSolution, path: Path, rivals: Sequence[Rival] = ()) -> None:
-    """Reward and risk per iteration, the sampler's mass over beta, and the cost distributions, ours and the rivals'."""
+def draw_solution(solution: TabularSolution, path: Path, baselines: Sequence[Baseline] = ()) -> None:
+    """Reward and risk per iteration, the sampler's mass over beta, and cost distributions, ours and the baselines'."""
     learning = solution.learning
     if learning is None:
         raise ValueError("an infeasible problem has no run to draw")
@@ -29,7 +29,7 @@ def draw_solution(solution: TabularSolution, path: Path, rivals: Sequence[Rival]
         lambda axes: _draw_risks(axes, solution, learning),
         lambda axes: _draw_sampler(axes, solution, learning),
         *(partial(_draw_costs, solution=solution, cost=i) for i in range(solution.statement.problem.num_costs)),
-        *(partial(_draw_rival, solution=solution, rival=rival) for rival in rivals),
+        *(partial(_draw_baseline, solution=solution, baseline=baseline) for baseline in baselines),
     ]
     columns = math.ceil(len(panels) / 2)
     figure = new_figure(5.2 * columns, 7.0)
@@ -102,22 +102,24 @@ def _draw_costs(axes: Any, solution: TabularSolution, cost: int) -> None:
         axes.text(0.5, 0.5, "no feasible policy yet", ha="center", transform=axes.transAxes)
         tidy(axes, f"Cost {cost} of the final policy", "discounted cost", "probability")
         return
-    _draw_law(axes, solution, cost, solution.mdp.terminal_cost[:, cost], best.terminal_law, BLUE)
+    _draw_distribution(axes, solution, cost, solution.mdp.terminal_cost[:, cost], best.terminal_law, BLUE)
     kept = "kept" if solution.statement.keeps(cost, best.risks[cost]) else "broken"
     tidy(axes, f"Cost {cost} of the final policy: limit {kept}", "discounted cost", "probability")
 
 
-def _draw_rival(axes: Any, solution: TabularSolution, rival: Rival) -> None:
-    _draw_law(axes, solution, 0, rival.costs, rival.law, GREY)
-    kept = solution.statement.met_by([float(solution.statement.spectra[0].risk(rival.costs, rival.law))])
-    tidy(axes, f"{rival.name.capitalize()}: {'kept' if kept else 'broken'}", "discounted cost", "probability")
+def _draw_baseline(axes: Any, solution: TabularSolution, baseline: Baseline) -> None:
+    _draw_distribution(axes, solution, 0, baseline.costs, baseline.distribution, GREY)
+    kept = solution.statement.met_by([float(solution.statement.spectra[0].risk(baseline.costs, baseline.distribution))])
+    tidy(axes, f"{baseline.name.capitalize()}: {'kept' if kept else 'broken'}", "discounted cost", "probability")
 
 
-def _draw_law(axes: Any, solution: TabularSolution, cost: int, sums: np.ndarray, law: np.ndarray, colour: str) -> None:
+def _draw_distribution(
+    axes: Any, solution: TabularSolution, cost: int, sums: np.ndarray, distribution: np.ndarray, colour: str
+) -> None:
     """A distribution of cost sums with its quantiles, its risk and the limit marked."""
     limit = solution.statement.limits[cost]
     values, where = np.unique(sums, return_inverse=True)
-    mass = np.bincount(where.reshape(-1), law)
+    mass = np.bincount(where.reshape(-1), distribution)
     span = max(float(solution.mdp.terminal_cost[:, cost].max()), 1e-9)
     axes.bar(values, mass, width=span / 50, color=colour, alpha=0.8)
     labels: dict[float, list[str]] = {}
@@ -127,7 +129,7 @@ def _draw_law(axes: Any, solution: TabularSolution, cost: int, sums: np.ndarray,
     for x, names in labels.items():
         axes.axvline(x, color=GREY, linewidth=0.8, linestyle=":")
         axes.text(x, top, ", ".join(names) + " ", rotation=90, va="top", ha="right", fontsize=8, color=GREY)
-    risk = float(solution.statement.spectra[cost].risk(sums, law))
+    risk = float(solution.statement.spectra[cost].risk(sums, distribution))
     axes.axvline(risk, color=ORANGE, linewidth=2, label=f"{_measure_name(solution, cost)} = {risk:.4g}")
     axes.axvline(limit, color=RED, linestyle="--", label=f"limit {limit:g}")
     axes.set(xlim=(-0.04 * span, 1.04 * span), ylim=(0, top))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tailsafe.errors import InputError
-from tailsafe.studies.groups import Group
 from tailsafe.viz.figures import BLUE, COLOURS, GREY, RED, check_target, new_figure, save, tidy
 from tailsafe.viz.run import Curves, read_curves, run_folders
 
@@ -20,8 +19,18 @@ _STYLES = ("-", "--", ":", "-.")
 _SHARE = "largest risk / limit"
 
 
+class LabelledRuns(Protocol):
+    """Runs that differ in their seeds alone, inside of one folder. labels: what tells them from others."""
+
+    @property
+    def labels(self) -> dict[str, str]: ...
+
+    @property
+    def folder(self) -> Path: ...
+
+
 def draw_training(
-    parts: Sequence[tuple[str, Sequence[Group]]], colour_by: str, style_by: str | None, path: Path
+    parts: Sequence[tuple[str, Sequence[LabelledRuns]]], colour_by: str, style_by: str | None, path: Path
 ) -> bool:
     """A row of panels per part: reward, every cost's rate, and the largest risk as a share of its limit.
 
@@ -71,8 +80,9 @@ def draw_times(entries: Sequence[dict[str, Any]], steps: int, path: Path) -> Non
     axes = figure.subplots()
     places = np.arange(len(entries))
     for shift, name, colour, label in ((-0.2, "hours", BLUE, "here"), (0.2, "paper_hours", GREY, "paper")):
-        minutes = [60 * entry[name] for entry in entries]
-        axes.barh(places + shift, minutes, 0.38, color=colour, label=label)
+        known = np.array([entry[name] is not None for entry in entries])
+        minutes = [60 * entry[name] for entry in entries if entry[name] is not None]
+        axes.barh(places[known] + shift, minutes, 0.38, color=colour, label=label)
     axes.set_yticks(places, [entry["algorithm"] for entry in entries])
     axes.invert_yaxis()
     axes.set_xscale("log")
@@ -102,11 +112,11 @@ def _draw_band(axes: Any, runs: Sequence[Curves], column: str, label: str, look:
         axes.fill_between(steps, mean - deviation, mean + deviation, color=look["color"], alpha=0.15, linewidth=0)
 
 
-def _seeds(group: Group) -> list[Curves]:
+def _seeds(group: LabelledRuns) -> list[Curves]:
     """What the runs of a group have logged."""
     found = []
     try:
-        folders = run_folders([group.config.folder])
+        folders = run_folders([group.folder])
     except InputError:
         return []
     for folder in folders:
@@ -126,10 +136,10 @@ def _with_share(run: Curves) -> Curves:
     return replace(run, columns={**run.columns, _SHARE: np.max(shares, axis=0)})
 
 
-def _costs(found: Sequence[tuple[Group, Sequence[Curves]]]) -> list[str]:
+def _costs(found: Sequence[tuple[LabelledRuns, Sequence[Curves]]]) -> list[str]:
     return list(dict.fromkeys(name for _, runs in found for run in runs for name in run.named("cost_rate_")))
 
 
-def _choices(groups: Sequence[Group], label: str | None, options: Sequence[str]) -> dict[str, str]:
+def _choices(groups: Sequence[LabelledRuns], label: str | None, options: Sequence[str]) -> dict[str, str]:
     names = [] if label is None else list(dict.fromkeys(group.labels[label] for group in groups))
     return {name: options[i % len(options)] for i, name in enumerate(names)}

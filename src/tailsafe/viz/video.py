@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailsafe.errors import InputError
+from tailsafe.extras import install_hint
 from tailsafe.files import check_writable, replacing
-from tailsafe.runs.policy import LoadedPolicy
+from tailsafe.policies.policy import LoadedPolicy
 from tailsafe.viz.walk import task_of, walk
 
 FORMATS = (".png", ".gif", ".mp4")
@@ -43,7 +44,7 @@ def check_film(path: Path) -> None:
     if suffix == ".mp4" and importlib.util.find_spec("imageio") is None:
         raise InputError(f"{path}: mp4 needs imageio (pip install imageio imageio-ffmpeg); .gif and .png do not")
     if suffix != ".mp4" and importlib.util.find_spec("PIL") is None:
-        raise InputError("pictures need pillow: pip install 'tailsafe[plot]'")
+        raise InputError(f"pictures need pillow: {install_hint('plot')}")
     check_writable(path)
 
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from tailsafe.envs.host import HostBatch
 from tailsafe.errors import InputError
-from tailsafe.runs.episodes import SEED_OFFSET
-from tailsafe.runs.policy import LoadedPolicy
+from tailsafe.evaluation.episodes import SEED_OFFSET
+from tailsafe.policies.policy import LoadedPolicy
 from tailsafe.tasks import TASKS, Task, task_units
 
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tailsafe.evaluation.verdict import Interval
 from tailsafe.risk import quantile
-from tailsafe.runs.evaluation import Interval
+from tailsafe.training.logs import per
 from tailsafe.viz.report.data import Judged
 from tailsafe.viz.report.markup import Html, el, join
-from tailsafe.viz.run import QUANTILES, bins
+from tailsafe.viz.run import QUANTILES, bins, cost_words, percentile_labels
 
 # How runs are told apart without colours; the script draws the same shapes.
 SHAPES = (
@@ -29,8 +30,8 @@ COLOURS = len(SHAPES)
 _HEIGHT = 200
 # Bounds that reach further than this many limits leave the picture, marked with an arrow.
 _FURTHEST = 3.0
-# Percentiles that are closer than this share of the width have one label.
-_CLOSE = 3.0
+# Percentiles that are closer than this share of the width [percent] have one label, on a phone too.
+_CLOSE = 4.5
 
 
 def number(value: float) -> str:
@@ -49,11 +50,6 @@ def bounds(interval: Interval) -> str:
     return f"[{number(interval.low)}, {end}"
 
 
-def per(unit: str) -> str:
-    """The unit behind a number."""
-    return "" if unit in ("", "discounted") else f"/{unit}"
-
-
 def swatch(index: int) -> Html:
     """The mark of a run: its colour and its shape."""
     mark = el("path", d=SHAPES[index % COLOURS], class_=f"fill c{index % COLOURS}")
@@ -70,7 +66,7 @@ def verdict_picture(rows: Sequence[tuple[str, Judged]]) -> Html:
     drawn = []
     for name, judged in rows:
         for label, bound, key in (
-            ("any costs", judged.free, "distribution-free"),
+            ("distribution-free", judged.free, "distribution-free"),
             ("bootstrap", judged.bootstrap, "bootstrap"),
         ):
             decides = judged.decided_by == key
@@ -93,7 +89,7 @@ def verdict_picture(rows: Sequence[tuple[str, Judged]]) -> Html:
         aria_hidden="true",
     )
     words = "; ".join(
-        f"{name + ': ' if len(rows) > 1 else ''}estimate {number(judged.risk)}, bounds for any costs "
+        f"{name + ': ' if len(rows) > 1 else ''}estimate {number(judged.risk)}, distribution-free bounds "
         f"{bounds(judged.free)}, by bootstrap {bounds(judged.bootstrap)}"
         for name, judged in rows
     )
@@ -167,9 +163,9 @@ def reward_picture(samples: NDArray[np.float64], mean: float, interval: Interval
 
 
 def cost_picture(samples: NDArray[np.float64], judged: Judged) -> Html:
-    """Discounted costs of episodes; over them the spectrum, percentiles, the risk and the limit."""
+    """Costs of episodes in the unit of the limit; over them the spectrum, percentiles, the risk and the limit."""
     ordered = np.sort(samples)
-    span = max(float(ordered[-1]), judged.discounted_limit, judged.discounted_risk, 1e-9)
+    span = max(float(ordered[-1]), judged.limit, judged.risk, 1e-12)
     axis = _Axis(min(0.0, float(ordered[0])) - 0.02 * span, 1.05 * span)
     bars, top = _bars(ordered, axis)
     spectrum, heaviest = _spectrum(ordered, judged, axis)
@@ -177,8 +173,8 @@ def cost_picture(samples: NDArray[np.float64], judged: Judged) -> Html:
         "svg",
         bars,
         spectrum,
-        axis.line(judged.discounted_risk, "risk-line"),
-        axis.line(judged.discounted_limit, "limit-line"),
+        axis.line(judged.risk, "risk-line"),
+        axis.line(judged.limit, "limit-line"),
         *_percentiles(ordered, axis),
         axis.frame(top),
         el("text", f"σ {heaviest:.3g}", x="100%", dx=6, y=_spectrum_y(1.0) + 4, class_="sigma-text"),
@@ -187,9 +183,8 @@ def cost_picture(samples: NDArray[np.float64], judged: Judged) -> Html:
         height=_HEIGHT,
         role="img",
         aria_label=(
-            f"{judged.name}: discounted costs of {samples.size} episodes from {number(float(ordered[0]))} to "
-            f"{number(float(ordered[-1]))}; risk {number(judged.discounted_risk)}, "
-            f"limit {number(judged.discounted_limit)}"
+            f"{judged.name}: {cost_words(judged.unit)}, {samples.size} of them from {number(float(ordered[0]))} to "
+            f"{number(float(ordered[-1]))}; risk {number(judged.risk)}, limit {number(judged.limit)}"
         ),
     )
 
@@ -287,18 +282,11 @@ def _spectrum(ordered: NDArray[np.float64], judged: Judged, axis: _Axis) -> tupl
 
 
 def _percentiles(ordered: NDArray[np.float64], axis: _Axis) -> list[Html]:
-    labels: list[tuple[float, list[str]]] = []
-    drawn = []
-    for p, x in percentiles(ordered):
-        place = axis.at(x)
-        drawn.append(axis.line(x, "percentile"))
-        if labels and place - labels[-1][0] < _CLOSE:
-            labels[-1][1].append(f"{100 * p:g}")
-        else:
-            labels.append((place, [f"{100 * p:g}"]))
-    for place, names in labels:
+    drawn = [axis.line(x, "percentile") for _, x in percentiles(ordered)]
+    places = [(p, axis.at(x)) for p, x in percentiles(ordered)]
+    for place, told in percentile_labels(places, _CLOSE):
         # Left of their line, but inside of the picture.
         side = 11 if place < 6 else -3
-        words = el("text", ", ".join(names) + " %", transform="rotate(-90)", x=-2, y=side, text_anchor="end")
+        words = el("text", told, transform="rotate(-90)", x=-2, y=side, text_anchor="end")
         drawn.append(el("svg", words, x=_percent(place), y=0, overflow="visible", class_="percentile-text"))
     return drawn

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailsafe.viz.report.data import Run
+from tailsafe.viz.run import cost_words
 
 # A curve has at most this many points, and a page at most so many over all curves of one quantity.
 MOST_POINTS, ALL_POINTS, FEWEST_POINTS = 400, 40_000, 50
@@ -96,7 +97,7 @@ def make_block(runs: Sequence[Run], most: int, marks: Sequence[int] | None = Non
         risk = lines([(f"risk_{cost}", "", 0), (f"sub_risk_{cost}", "critics", 1)])
         caption = "Of finished episodes" + ("; dotted: the critics' estimate." if any(x.style for x in risk) else ".")
         panels += [
-            Panel(f"{cost}: risk", "discounted cost of an episode", caption, False, _limits(runs, cost), risk),
+            Panel(f"{cost}: risk", _unit(runs, cost), caption, False, _limits(runs, cost), risk),
             Panel(
                 f"{cost}: cost rate",
                 "cost per step",
@@ -115,12 +116,13 @@ def make_block(runs: Sequence[Run], most: int, marks: Sequence[int] | None = Non
         Panel(
             "Violations",
             "share",
-            "Share of an update's units whose estimated risk is above the limit less the margin (setting `margin`).",
+            "Share of an update's units whose estimated risk is above the limit less the margin (setting margin).",
             False,
             (),
             lines([("violated", "", 0)]),
         ),
     ]
+    panels.append(_numbered(runs, lines, "signal_", "Signal of the gradients", "Cosine of two halves of an update"))
     return Block(
         names=tuple(run.name for run in runs),
         marks=tuple(range(len(runs)) if marks is None else marks),
@@ -136,7 +138,7 @@ def _numbered(runs: Sequence[Run], lines: Any, prefix: str, title: str, caption:
     names = _union(runs, prefix)
     found = lines([(prefix + name, f"{title} {name}" if len(names) > 1 else "", k % 4) for k, name in enumerate(names)])
     told = f"{caption}; in order: whole, dotted, dashed, dash-dotted." if len(names) > 1 else f"{caption}."
-    return Panel(title, "discounted cost" if prefix == "beta_" else "weight", told, False, (), found)
+    return Panel(title, "in the unit of the limit" if prefix == "beta_" else "weight", told, False, (), found)
 
 
 def _grid(run: Run, most: int) -> tuple[Numbers, bool]:
@@ -164,6 +166,12 @@ def _on_grid(columns: Any, column: str, grid: Numbers) -> Numbers:
         return np.full(grid.size, math.nan)
     known = dict(zip(columns["steps"].tolist(), columns[column].tolist(), strict=True))
     return np.array([known.get(step, math.nan) for step in grid.tolist()])
+
+
+def _unit(runs: Sequence[Run], cost: str) -> str:
+    """What the risks of a cost are: the log has them in the unit of the limit."""
+    units = {limit.unit for run in runs for limit in run.limits if limit.name == cost}
+    return cost_words(units.pop()) if len(units) == 1 else "risk in the unit of each run's limit"
 
 
 def _limits(runs: Sequence[Run], cost: str) -> tuple[float, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,20 +11,19 @@ from typing import Any, cast
 import numpy as np
 
 from tailsafe.errors import InputError
+from tailsafe.evaluation.episodes import TABLE_NAME, Episodes, read_episodes
+from tailsafe.evaluation.verdict import BOOTSTRAP_MET, FILE_NAME, Interval, Verdict
+from tailsafe.files import read_object
+from tailsafe.policies.metadata import Fields
+from tailsafe.policies.policy import FOLDER as POLICY
+from tailsafe.policies.policy import JSON_NAME as POLICY_NAME
 from tailsafe.risk import SpectralRisk, parse_spectrum
-from tailsafe.runs.description import Fields
-from tailsafe.runs.episodes import TABLE_NAME, Episodes, read_episodes
-from tailsafe.runs.evaluation import FILE_NAME, Interval, Verdict
-from tailsafe.runs.failures import failure
-from tailsafe.runs.policy import FOLDER as POLICY
-from tailsafe.runs.policy import JSON_NAME as POLICY_NAME
-from tailsafe.viz.report.media import Media, read_media
+from tailsafe.training.failures import failure
+from tailsafe.viz.report.media import Media, is_regular, read_media
 from tailsafe.viz.run import METRICS_NAME, Curves, read_curves, run_folders
 
 CONFIG = "config.json"
-VERDICTS: tuple[Verdict, ...] = ("met", "violated", "cannot tell")
-# Of JSON files: what is deeper was not written by tailsafe.
-_DEEPEST = 50
+VERDICTS: tuple[Verdict, ...] = ("met", BOOTSTRAP_MET, "violated", "cannot tell")
 FILMS = ("film.mp4", "film.gif", "paths.png")
 
 
@@ -46,6 +44,13 @@ class Judged:
     discounted_risk: float
     discounted_limit: float
     episodes_needed: int | None
+
+    @property
+    def factor(self) -> float:
+        """The unit of the limit per discounted sum."""
+        if self.limit > 0 and self.discounted_limit > 0:
+            return self.limit / self.discounted_limit
+        return self.risk / self.discounted_risk if self.discounted_risk > 0 else 1.0
 
     @property
     def deciding(self) -> Interval:
@@ -193,34 +198,11 @@ def distinguished(runs: Sequence[Run]) -> list[Run]:
     return [replace(run, name=str(run.folder)) if names.count(run.name) > 1 else run for run in runs]
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. NaN and infinities, which are no JSON, are refused, and so is endless nesting."""
-
-    def refuse(constant: str) -> None:
-        raise ValueError(constant)
-
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, RecursionError):
-        raise InputError(f"{path}: is not JSON") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: must hold an object, holds {type(content).__name__}")
-    level: list[Any] = [content]
-    for _ in range(_DEEPEST):
-        level = [child for parent in level for child in (parent.values() if isinstance(parent, dict) else parent)]
-        level = [child for child in level if isinstance(child, dict | list)]
-    if level:
-        raise InputError(f"{path}: is nested more than {_DEEPEST} levels deep")
-    return content
-
-
 def _read_seed(folder: Path) -> Seed:
     curves = read_curves(folder)
     steps = curves.columns["steps"]
     if not np.isfinite(steps).all():
-        raise InputError(f"{folder / METRICS_NAME}: the column 'steps' holds something that is no number")
+        raise InputError(f"{folder / METRICS_NAME}: the column 'steps' holds something that is not a number")
     path = folder / FILE_NAME
     evaluated = _read_evaluation(path) if path.is_file() else None
     outdated = _outdated(path, folder / POLICY / POLICY_NAME)
@@ -268,6 +250,13 @@ def _judged(fields: Fields) -> Judged:
         measure = parse_spectrum(spec)
     except InputError as error:
         raise InputError(f"{fields.place}.risk_measure: {error}") from None
+    verdict, decided_by = (
+        fields.choice("verdict", VERDICTS),
+        fields.choice("interval", ("distribution-free", "bootstrap")),
+    )
+    if verdict == "met" and decided_by == "bootstrap":
+        # As earlier versions said it.
+        verdict = BOOTSTRAP_MET
     return Judged(
         name=fields.text("name"),
         measure=measure,
@@ -276,9 +265,9 @@ def _judged(fields: Fields) -> Judged:
         risk=fields.number("risk"),
         free=_interval(fields.object("distribution_free")),
         bootstrap=_interval(fields.object("bootstrap")),
-        decided_by=fields.choice("interval", ("distribution-free", "bootstrap")),
+        decided_by=decided_by,
         cost_rate=fields.number("cost_rate"),
-        verdict=cast(Verdict, fields.choice("verdict", VERDICTS)),
+        verdict=cast(Verdict, verdict),
         discounted_risk=fields.number("discounted_risk"),
         discounted_limit=fields.number("discounted_limit"),
         episodes_needed=fields.optional("episodes_needed", lambda key: fields.whole(key, 1)),
@@ -323,5 +312,5 @@ def _media(places: Sequence[Path]) -> tuple[Media, ...]:
     """The film of the run, or of the first seed that has one; the same for its ways from above."""
     films = [place / name for place in places for name in FILMS[:2]]
     ways = [place / FILMS[2] for place in places]
-    first = [next((path for path in paths if path.is_file()), None) for paths in (films, ways)]
+    first = [next((path for path in paths if is_regular(path)), None) for paths in (films, ways)]
     return tuple(read_media(path) for path in first if path is not None)

@@ -34,6 +34,11 @@ class Media:
         return f"{self.path}: {self.size / 1e6:.1f} MB, left out (a page takes files of up to {MOST_BYTES / 1e6:g} MB)"
 
 
+def is_regular(path: Path) -> bool:
+    """Whether it is a file of the folder itself: a page must not carry what a link in a stranger's folder points to."""
+    return path.is_file() and not path.is_symlink()
+
+
 def read_media(path: Path) -> Media:
     """A file for the page."""
     try:

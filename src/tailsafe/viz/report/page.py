@@ -11,7 +11,8 @@ from pathlib import Path
 
 from tailsafe._version import __version__
 from tailsafe.errors import InputError
-from tailsafe.viz.report.charts import SHAPES, number, per, swatch, whole
+from tailsafe.training.logs import per
+from tailsafe.viz.report.charts import SHAPES, number, swatch, whole
 from tailsafe.viz.report.curve_parts import curves
 from tailsafe.viz.report.curves import Block, make_block, most_points
 from tailsafe.viz.report.data import Run, distinguished, read_run
@@ -23,7 +24,7 @@ from tailsafe.viz.report.words import count_words, figure_text, overall, reward_
 
 _NOTE = (
     "With bounds: those of the evaluation for one seed, Student's over seeds (0.95) for several. “logged”: not "
-    "evaluated, the last number of training's own log; such risks are of the discounted sum."
+    "evaluated, the last number of training's own log."
 )
 Cell = tuple[Html | str, float | str]
 
@@ -162,8 +163,9 @@ def _hash(content: str) -> str:
 def _comparison(runs: Sequence[Run], marks: Sequence[int]) -> Html:
     """Runs in one table, which the script makes sortable by every column."""
     costs = list(dict.fromkeys(cost for run in runs for cost in run.costs))
-    judged = [f"{cost}: {what}" for cost in costs for what in ("risk", "verdict")]
-    header = ["run", "algorithm", "reward", *judged, "seeds", "steps", "seconds"]
+    # The verdict comes first: a phone shows two columns.
+    judged = [f"{cost}: {what}" for cost in costs for what in ("verdict", "risk")]
+    header = ["run", *judged, "reward", "algorithm", "seeds", "steps", "seconds"]
     rows = [_compared(run, mark, costs) for run, mark in zip(runs, marks, strict=True)]
     body = [el("tr", *(_cell(cell, first=i == 0) for i, cell in enumerate(row))) for row in rows]
     told = f"Comparison of runs on {runs[0].task}"
@@ -187,16 +189,15 @@ def _compared(run: Run, index: int, costs: Sequence[str]) -> list[Cell]:
             judged += [_missing(), _missing()]
             continue
         unit = next((per(limit.unit) for limit in run.limits if limit.name == cost), "")
-        logged = figure.interval is None
-        judged.append((_figure_cell(figure_text(figure), logged, "" if logged else unit), figure.value))
         one = overall(figure.verdicts)
         words = count_words(figure.verdicts)
         judged.append((badge(one, words), words) if one else (el("span", "not evaluated", class_="muted"), "~"))
+        judged.append((_figure_cell(figure_text(figure), figure.interval is None, unit), figure.value))
     return [
         (name, run.name),
-        (run.algorithm, run.algorithm),
-        (_figure_cell(figure_text(reward), reward.interval is None, ""), reward.value),
         *judged,
+        (_figure_cell(figure_text(reward), reward.interval is None, ""), reward.value),
+        (run.algorithm, run.algorithm),
         (str(len(run.seeds)), len(run.seeds)),
         (whole(run.steps), run.steps),
         (whole(run.seconds), run.seconds),

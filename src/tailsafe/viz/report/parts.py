@@ -7,13 +7,14 @@ from typing import Any
 
 from tailsafe.viz.report.markup import Html, el
 
-_MARKS = {"met": "✓", "violated": "✕", "cannot tell": "?"}
+_MARKS = {"met": "✓", "met (bootstrap, no guarantee)": "≈", "violated": "✕", "cannot tell": "?"}
 
 
 def badge(verdict: str, words: str | None = None) -> Html:
     """A verdict that does not depend on its colour."""
     mark = el("span", _MARKS[verdict], aria_hidden="true")
-    return el("span", mark, f" {words or verdict}", class_=f"badge {verdict.split()[0]}")
+    kind = "cannot" if "no guarantee" in verdict else verdict.split()[0]
+    return el("span", mark, f" {words or verdict}", class_=f"badge {kind}")
 
 
 def table_of(header: Sequence[str], rows: Sequence[Sequence[Html | str]], caption: str) -> Html:

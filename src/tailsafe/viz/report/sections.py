@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tailsafe.training.logs import per
 from tailsafe.viz.report.charts import (
     bounds,
     cost_picture,
     number,
-    per,
     percentiles,
     reward_picture,
     verdict_picture,
@@ -32,11 +32,11 @@ from tailsafe.viz.report.words import (
     sentence,
     why_not_evaluated,
 )
-from tailsafe.viz.run import bins
+from tailsafe.viz.run import bins, cost_words
 
 _BOUNDS = (
-    "Dots are estimates, bars their bounds: such as hold for any costs, and narrower ones by bootstrap. The bold ones "
-    "decide the verdict; where a bar ends in an arrow, it goes on."
+    "Dots are estimates, bars their bounds: distribution-free ones, and narrower ones by bootstrap. The bold ones "
+    "decide the verdict; a bar that ends in an arrow continues."
 )
 
 
@@ -126,17 +126,17 @@ def _card(rows: Sequence[tuple[str, Judged]]) -> Html:
     cells = [
         [
             name,
+            judged.verdict,
             f"{number(judged.risk)}{unit}",
             bounds(judged.free),
             bounds(judged.bootstrap),
             f"{number(judged.cost_rate)}/step",
-            judged.verdict,
         ]
         for name, judged in rows
     ]
-    header = [seeded(rows), "risk", "bounds for any costs", "bounds by bootstrap", "cost rate"]
+    header = [seeded(rows), "verdict", "risk", "distribution-free bounds", "bootstrap bounds", "cost rate"]
     needed = [
-        f"About {whole(judged.episodes_needed)} episodes would confirm the limit for any law of the costs."
+        f"About {whole(judged.episodes_needed)} episodes would confirm the limit without assumptions on the costs."
         for _, judged in rows
         if judged.episodes_needed is not None and judged.decided_by == "distribution-free"
     ]
@@ -146,7 +146,7 @@ def _card(rows: Sequence[tuple[str, Judged]]) -> Html:
         el("p", *(join(one, " ") for one in badges), class_="badges"),
         verdict_picture(rows),
         el("p", needed[0], class_="note") if needed else None,
-        folded("Numbers", table_of([*header, "verdict"], cells, heading)),
+        folded("Numbers", table_of(header, cells, heading)),
         class_="card",
     )
 
@@ -197,16 +197,16 @@ def _seed_figures(seed: Seed) -> Html:
         )
     ]
     for i, judged in enumerate(evaluated.constraints):
-        samples = episodes.discounted_costs[:, i]
+        samples = judged.factor * episodes.discounted_costs[:, i]
         legend = [
             ("counts", "episodes"),
             ("sigma", "weight σ in the risk, right scale"),
-            ("risk", f"{judged.measure.spec} = {number(judged.discounted_risk)}"),
-            ("limit", f"limit {number(judged.discounted_limit)}"),
+            ("risk", f"{judged.measure.spec} = {number(judged.risk)}{per(judged.unit)}"),
+            ("limit", f"limit {judged.limit:g}{per(judged.unit)}"),
             ("percentiles", "percentiles"),
         ]
-        title = f"{judged.name}: discounted cost of an episode"
-        figures.append(_figure(title, cost_picture(samples, judged), legend, "discounted cost", samples))
+        words = cost_words(judged.unit)
+        figures.append(_figure(f"{judged.name}: {words}", cost_picture(samples, judged), legend, words, samples))
     return el("div", *figures, class_="charts")
 
 
@@ -273,8 +273,17 @@ def _settings(run: Run) -> Html:
 def _value(value: Any) -> Html | str:
     if isinstance(value, str):
         return value
-    written = json.dumps(value, ensure_ascii=False)
+    written = json.dumps(_readable(value), ensure_ascii=False)
     return written if len(written) < 80 else el("pre", written)
+
+
+def _readable(value: Any) -> Any:
+    """Numbers with the digits that mean something: 2.5, not the double next to it."""
+    if isinstance(value, float):
+        return float(f"{value:.12g}")
+    if isinstance(value, list):
+        return [_readable(entry) for entry in value]
+    return {key: _readable(entry) for key, entry in value.items()} if isinstance(value, dict) else value
 
 
 # --- a study ----------------------------------------------------------------------------------------------------------
@@ -282,8 +291,10 @@ def _value(value: Any) -> Html | str:
 
 def study_section(study: Study, key: str, blocks: Sequence[tuple[str, Html]]) -> Html:
     """Table, pictures and failures of a study. blocks: the curves of its groups with their titles."""
-    table, summary = study.table, study.summary
+    tables, summary = study.tables, study.summary
     state = None if study.finished else "Not finished: what there is so far."
+    if study.broken:
+        state = f"Not finished: {study.broken} of its groups broke; the same command tries them again."
     pictures = [
         el("p", one.left_out, class_="note")
         if one.uri is None
@@ -300,9 +311,9 @@ def study_section(study: Study, key: str, blocks: Sequence[tuple[str, Html]]) ->
         el("h2", f"{study.study} ({study.scale})" if study.scale else study.study, id=f"{key}-title"),
         el("p", state, class_="note") if state else None,
         failures if study.failed else None,
-        _plain_table(table, f"Results of {study.study}") if table else None,
-        folded("All numbers", _plain_table(summary, "Summary")) if table and summary else None,
-        _plain_table(summary, "Summary") if summary and not table else None,
+        *(_plain_table(table, table.title or f"Results of {study.study}") for table in tables),
+        folded("All numbers", _plain_table(summary, "Summary")) if tables and summary else None,
+        _plain_table(summary, "Summary") if summary and not tables else None,
         el("div", *pictures, class_="media") if pictures else None,
         el("h3", "Learning curves") if drawn else None,
         *drawn,

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tailsafe.errors import InputError
-from tailsafe.viz.report.data import Run, distinguished, is_run, read_object, read_run
-from tailsafe.viz.report.media import Media, read_media
+from tailsafe.files import read_object
+from tailsafe.viz.report.data import Run, distinguished, is_run, read_run
+from tailsafe.viz.report.media import Media, is_regular, read_media
 
 MARK, RESULTS, TABLE, GROUP = "study.txt", "results.json", "table.md", "result.json"
 # Curves of more groups than this in one picture are not told apart: those of one problem are then shown together.
@@ -18,10 +19,11 @@ MOST_LINES = 8
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of a table. header (C,), rows of C cells each."""
+    """Cells of a table. header (C,), rows of C cells each. title: the line before it, if there is one."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,10 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """A study's folder. table: what it wrote for people, if anything; summary: all of its entries as a table.
+    """A study's folder. tables: what it wrote for people, if anything; summary: all of its entries as a table.
 
-    finished: results.json is there, and says of no group that it is left. failed: a line for each group that has no
-    result. left_out: groups without a log.
+    finished: results.json is there, and says of no group that it is left or broke. broken: how many broke. failed: a
+    line for each group that has no result. left_out: groups without a log.
     """
 
     name: str
@@ -45,7 +47,8 @@ class Study:
     study: str
     scale: str
     finished: bool
-    table: Table | None
+    broken: int
+    tables: tuple[Table, ...]
     summary: Table | None
     failed: tuple[str, ...]
     pictures: tuple[Media, ...]
@@ -69,6 +72,7 @@ def read_study(folder: Path) -> Study:
     path = folder / RESULTS
     results = read_object(path) if path.is_file() else {}
     summary, failed = _entries(results, "summary", path), _entries(results, "failed", path)
+    broken = _broken(results, failed)
     written = _text(folder / TABLE) if (folder / TABLE).is_file() else ""
     try:
         inside = sorted(folder.iterdir())
@@ -83,7 +87,7 @@ def read_study(folder: Path) -> Study:
         file
         for file in inside
         if file.suffix.lower() in (".png", ".svg")
-        and file.is_file()
+        and is_regular(file)
         and (not isinstance(drawn, list) or file.name in drawn)
     ]
     return Study(
@@ -91,8 +95,9 @@ def read_study(folder: Path) -> Study:
         folder=folder,
         study=str(results.get("study", mark[0])),
         scale=str(results.get("scale", " ".join(mark[1:]))),
-        finished=bool(results) and not results.get("left"),
-        table=_parsed(written),
+        finished=bool(results) and not results.get("left") and not broken,
+        broken=broken,
+        tables=_parsed(written),
         summary=_tabulated(summary),
         failed=tuple(_failure(entry) for entry in failed),
         pictures=tuple(read_media(picture) for picture in pictures),
@@ -119,9 +124,16 @@ def _entries(results: Mapping[str, Any], key: str, path: Path) -> list[dict[str,
     return entries
 
 
-def _parsed(written: str) -> Table | None:
-    """The first table of a Markdown text: lines of cells between bars, the second one of dashes."""
+def _broken(results: Mapping[str, Any], failed: Sequence[Mapping[str, Any]]) -> int:
+    """How many groups broke as a whole (what went wrong is of no seed). They are tried again: nothing is finished."""
+    count = results.get("broken")
+    return count if isinstance(count, int) else sum("seed" not in entry for entry in failed)
+
+
+def _parsed(written: str) -> tuple[Table, ...]:
+    """The tables of a Markdown text: lines of cells between bars, the second one of dashes."""
     lines = [line.strip() for line in written.splitlines()]
+    found = []
     for i, line in enumerate(lines[1:], 1):
         if line.startswith("|") and "-" in line and not set(line) - set("|-: ") and lines[i - 1].startswith("|"):
             header = _cells(lines[i - 1])
@@ -131,8 +143,10 @@ def _parsed(written: str) -> Table | None:
                     break
                 cells = _cells(row)
                 rows.append(tuple((cells + [""] * len(header))[: len(header)]))
-            return Table(tuple(header), tuple(rows))
-    return None
+            before = [text for text in lines[: i - 1] if text]
+            title = before[-1] if before and not before[-1].startswith("|") else ""
+            found.append(Table(tuple(header), tuple(rows), title))
+    return tuple(found)
 
 
 def _cells(line: str) -> list[str]:

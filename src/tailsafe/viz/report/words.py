@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailsafe.runs.evaluation import Interval, Verdict, student_interval
+from tailsafe.evaluation.verdict import BOOTSTRAP_MET, Interval, Verdict, student_interval
 from tailsafe.viz.report.charts import number, whole
 from tailsafe.viz.report.data import Judged, Run
 
@@ -37,7 +37,7 @@ def reward_of(run: Run) -> Figure:
 
 
 def risk_of(run: Run, cost: str) -> Figure | None:
-    """The risk of one cost in the unit of its limit; the last one of the log is of the discounted sum."""
+    """The risk of one cost in the unit of its limit: evaluated, or the last one of the log."""
     judged = judged_by_seed(run, cost)
     if not judged:
         value = _logged(run, f"risk_{cost}")
@@ -65,12 +65,14 @@ def evaluated_costs(run: Run) -> list[str]:
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict | None:
-    """One violation is enough; met is what all of them are."""
+    """One violation is enough; met is what all of them are, and by bootstrap where one of them is."""
     if not verdicts:
         return None
     if "violated" in verdicts:
         return "violated"
-    return "met" if set(verdicts) == {"met"} else "cannot tell"
+    if "cannot tell" in verdicts:
+        return "cannot tell"
+    return BOOTSTRAP_MET if BOOTSTRAP_MET in verdicts else "met"
 
 
 def verdict_of(run: Run) -> Verdict | None:
@@ -114,7 +116,9 @@ def verdict_sentence(run: Run) -> str:
     ]
     first = found[0]
     by = sorted({judged.decided_by for one in found for judged in one.constraints})
-    kind = " and ".join("bounds for any costs" if name == "distribution-free" else "bounds by bootstrap" for name in by)
+    kind = " and ".join(
+        "distribution-free bounds" if name == "distribution-free" else "bootstrap bounds" for name in by
+    )
     each = " each" if len(found) > 1 else ""
     how = ", played with the likeliest actions" if any(one.deterministic for one in found) else ""
     judged = "; ".join(parts)
@@ -131,14 +135,20 @@ def _slash(unit: str) -> str:
 def _kept(verdicts: Sequence[Verdict]) -> str:
     one = overall(verdicts)
     if len(verdicts) == 1:
-        return {"met": "is kept", "violated": "is violated"}.get(str(one), "may or may not be kept")
-    if one == "met":
-        return f"is kept by all of {len(verdicts)} seeds"
+        said: dict[str, str] = {
+            "met": "is kept",
+            BOOTSTRAP_MET: "is kept without a guarantee",
+            "violated": "is violated",
+        }
+        return said.get(str(one), "may or may not be kept")
+    if one in ("met", BOOTSTRAP_MET):
+        return f"is kept by all of {len(verdicts)} seeds{'' if one == 'met' else ', without a guarantee'}"
     if one == "violated":
         return f"is violated by {verdicts.count('violated')} of {len(verdicts)} seeds"
-    if "met" not in verdicts:
+    kept = sum(verdict in ("met", BOOTSTRAP_MET) for verdict in verdicts)
+    if not kept:
         return f"may or may not be kept by any of {len(verdicts)} seeds"
-    return f"is kept by {verdicts.count('met')} of {len(verdicts)} seeds, and may be by the others"
+    return f"is kept by {kept} of {len(verdicts)} seeds, and may be by the others"
 
 
 def summary(runs: Sequence[Run], studies: Sequence[str]) -> str:
@@ -148,6 +158,7 @@ def summary(runs: Sequence[Run], studies: Sequence[str]) -> str:
         verdicts = [verdict_of(run) for run in runs]
         counted = [
             f"{verdicts.count('met')} with every limit met",
+            f"{verdicts.count(BOOTSTRAP_MET)} with every limit met by bootstrap, without a guarantee",
             f"{verdicts.count('violated')} with a violated limit",
             f"{verdicts.count('cannot tell')} undecided",
             f"{verdicts.count(None)} not evaluated",

@@ -1,0 +1,161 @@
+"""`tailsafe certify`: is it proven that the policy of a run keeps the limits?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tailsafe.cli.app import JsonFlag, app, console, emit_json
+from tailsafe.errors import InputError
+from tailsafe.files import check_writable
+
+if TYPE_CHECKING:
+    from tailsafe.evaluation.certificate import Certificate, Check, Finding
+
+NOT_CERTIFIED = 1
+
+
+@app.command()
+def certify(
+    run: Annotated[Path | None, typer.Argument(help="A run folder, or the folder or file of a saved policy.")] = None,
+    limit: Annotated[
+        list[str] | None, typer.Option(help="Your limit: 0.025/step, 2.5/discounted or 25/episode; one for each cost.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Probability that nothing is certified wrongly.")] = 0.95,
+    episodes: Annotated[int, typer.Option(min=2, help="Play at most so many; fewer if they decide.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of environments (never training's) and actions.")] = 0,
+    backend: Annotated[str, typer.Option(help="Engine of the built-in tasks.")] = "auto",
+    check: Annotated[Path | None, typer.Option(help="Replay a certificate.json instead.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Prove that the risk of a trained policy is below a limit, without assumptions on the distribution of its costs.
+
+    Plays episodes until the proof is found or out of reach, and writes certificate.json into the run folder. An
+    interrupted search resumes. Exit code 1 if nothing was certified, or if --check does not confirm.
+    """
+    if (run is None) == (check is None):
+        raise InputError("give either a run to certify or --check FILE")
+    if check is not None:
+        _check(check, backend, json)
+        return
+    assert run is not None
+    if not limit:
+        raise InputError("say which limit is to be certified, as in --limit 0.025/step")
+    from tailsafe.evaluation.certificate import FILE_NAME
+    from tailsafe.evaluation.certificate import certify as search
+    from tailsafe.policies.policy import load_policy
+    from tailsafe.training.config import parse_limit
+
+    finite = load_policy(run).description.task.problem is not None
+    stated = [parse_limit(text, "discounted" if finite else None) for text in limit]
+    target = (run if run.is_dir() else run.parent) / FILE_NAME
+    check_writable(target)
+    with _Bar(quiet=json) as bar:
+        certificate = search(
+            run,
+            [value for value, _ in stated],
+            [unit for _, unit in stated],
+            confidence=confidence,
+            episodes=episodes,
+            seed=seed,
+            backend=backend,
+            progress=bar,
+        )
+    if json:
+        emit_json(certificate.to_json())
+    else:
+        _print(certificate)
+        console().print(f"certificate: {target}", markup=False)
+    if not certificate.certified:
+        raise typer.Exit(NOT_CERTIFIED)
+
+
+def _check(file: Path, backend: str, json: bool) -> None:
+    from tailsafe.evaluation.certificate import check as replay
+
+    with _Bar(quiet=json) as bar:
+        result = replay(file, backend=backend, progress=bar)
+    if json:
+        emit_json(result.to_json())
+    else:
+        _print_check(result, file)
+    if not result.confirmed:
+        raise typer.Exit(NOT_CERTIFIED)
+
+
+def _print(certificate: Certificate) -> None:
+    from rich.table import Table
+
+    from tailsafe.evaluation.certificate import CERTIFIED
+
+    out = console()
+    described, shown = certificate.policy, certificate.shown
+    out.print(f"{described.task.name}, {described.algorithm} after {described.steps} steps", markup=False)
+    table = Table("cost", "risk measure", "limit", "risk", f"proven at {certificate.confidence:g}")
+    for i, constraint in enumerate(described.constraints):
+        limit = f"{certificate.limits[i]:g}/{certificate.units[i]}"
+        kept = shown.uppers[i] <= certificate.limits[i]
+        proven = f"[{'green' if kept else 'yellow'}]at most {shown.uppers[i]:.4g}[/]"
+        table.add_row(constraint.name, constraint.risk_measure, limit, f"[bold]{shown.risks[i]:.4g}[/]", proven)
+    out.print(table)
+    spread = shown.reward_interval
+    out.print(f"reward [bold]{shown.reward:.5g}[/bold] \\[{spread.low:.4g}, {spread.high:.4g}] per episode")
+    if len(certificate.findings) > 1:
+        for finding in certificate.findings:
+            out.print(_line(finding), markup=False)
+    if certificate.certified:
+        out.print(
+            f"[green]certified[/green] after {shown.proof.episodes} episodes: this policy keeps the limit in this "
+            f"simulator, with confidence {certificate.confidence:g}"
+        )
+        if shown is not certificate.findings[0] and certificate.rule == "shares":
+            out.print(f"not the last policy but {shown.candidate.name}, which is now in the run's folder {CERTIFIED}")
+    else:
+        out.print(f"[yellow]not certified[/yellow] after {shown.proof.episodes} episodes ({shown.proof.outcome})")
+        out.print(certificate.advice)
+
+
+def _line(finding: Finding) -> str:
+    risks = ", ".join(f"{risk:.4g}" for risk in finding.risks)
+    uppers = ", ".join(f"{upper:.4g}" for upper in finding.uppers)
+    return f"{finding.candidate.name}: risk {risks}, at most {uppers}: {finding.proof.outcome}"
+
+
+def _print_check(result: Check, file: Path) -> None:
+    out = console()
+    if not result.same_policy:
+        out.print(f"{file}: is about another policy than the one beside it", markup=False)
+        return
+    assert result.replayed is not None
+    _print(result.replayed)
+    out.print("every number is as written" if result.identical else "the numbers differ from those written")
+    out.print("[green]confirmed[/green]" if result.confirmed else "[red]not confirmed[/red]")
+
+
+class _Bar:
+    """A bar of played episodes on stderr; silent if asked, or if nobody watches."""
+
+    def __init__(self, quiet: bool) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        err = console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._shown = err.is_terminal and not quiet
+        self._bars = Progress(*columns, console=err, transient=True)
+        self._tasks: dict[str, object] = {}
+
+    def __enter__(self) -> _Bar:
+        if self._shown:
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            self._bars.stop()
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        if name not in self._tasks:
+            self._tasks[name] = self._bars.add_task(f"episodes of {name}, at most", total=total)
+        self._bars.update(self._tasks[name], completed=done, total=total)  # type: ignore[arg-type]

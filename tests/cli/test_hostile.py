@@ -1,0 +1,183 @@
+"""What strangers and accidents write into files and arguments: one line each, exit code 2, no escape sequences."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tailsafe as ts
+from tailsafe.cli.app import console
+from tailsafe.errors import InputError
+from tailsafe.policies.metadata import Fields
+from tailsafe.terminal import escaped, printable
+from tailsafe.training.train import read_config
+from tailsafe.viz.report.media import is_regular
+from tests.policies.hand_made import constraint, finite_description, save
+from tests.tabular.problems import gamble
+from tests.training.tiny import finite_config
+
+EVIL = "[/red]$\\frac{$\x1b[2J\x07\x9b31m[bold"
+
+
+def one_line(found, *words):
+    code, out, err = found
+    assert (code, out) == (2, ""), err
+    assert err.count("\n") == 1, err
+    assert err.isprintable() or err.rstrip("\n").isprintable()
+    assert all(word in err for word in words), err
+
+
+# --- terminals --------------------------------------------------------------------------------------------------------
+
+
+def test_names_do_not_reach_the_terminal_as_commands(tmp_path, call):
+    described = finite_description(gamble(), [constraint(EVIL)])
+    save(tmp_path, replace(described, task=replace(described.task, cost_names=(EVIL,))))
+    code, out, err = call("evaluate", tmp_path, "--episodes", "5")
+    assert code == 0, err
+    assert "\x1b[2J" not in out
+    assert "\x9b" not in out
+    assert "[/red]" in out
+
+
+def test_printable_and_escaped(capfd):
+    assert printable("a\x1bb\nc") == "a\N{REPLACEMENT CHARACTER}b\nc"
+    console().print(f"[bold]{escaped(EVIL)}[/bold]")
+    shown = capfd.readouterr().out
+    assert shown.startswith("[/red]")
+    assert "\x1b" not in shown
+
+
+def test_errors_are_printable(call, tmp_path):
+    one_line(call("report", tmp_path / EVIL))
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_page_takes_no_links(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"GIF89a")
+    link = tmp_path / "film.gif"
+    link.symlink_to(secret)
+    assert is_regular(secret)
+    assert not is_regular(link)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+GOOD = finite_config("nowhere", 1).to_json()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b"null",
+        b"3",
+        b"[" * 100_000,
+        b'{"format": 1, "seed": ' + b"9" * 5000 + b"}",
+        b'{"format": NaN}',
+        *(
+            json.dumps(GOOD | {key: bad}).encode()
+            for key in GOOD
+            for bad in (None, [], {}, "x", -1, 1e300, [[]], {"a": 1})
+        ),
+        *(json.dumps({k: v for k, v in GOOD.items() if k != key}).encode() for key in GOOD),
+        *(json.dumps(GOOD | {"constraints": [bad]}).encode() for bad in (None, 1, {}, {"name": []}, "x")),
+    ],
+)
+def test_a_configuration_is_read_or_refused_in_one_line(tmp_path, content):
+    (tmp_path / "config.json").write_bytes(content)
+    told = f"{tmp_path / 'config.json'}: good"
+    try:
+        read_config(tmp_path)
+    except InputError as error:
+        told = str(error)
+    assert told.startswith(f"{tmp_path / 'config.json'}: ")
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999,), }",
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }",
+        b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
+        b"{'descr': '<f8', 'fortran_order': 3, 'shape': None, }",
+        b"{'descr': [('a', '<f8', (1, " + b"(" * 200 + b"))], }",
+        b"__import__('os').system('true')",
+        b"\x00" * 60,
+    ],
+)
+def test_npy_headers(tmp_path, call, header):
+    path = tmp_path / "x.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"\x00" * 8)
+    one_line(call("risk", "cvar:0.5", path), "x.npy")
+
+
+def test_whole_numbers_have_an_end():
+    fields = Fields({"episodes": 10**400, "low": -(10**400)}, "evaluation")
+    with pytest.raises(InputError, match="a whole number"):
+        fields.whole("episodes", 1)
+    with pytest.raises(InputError, match="a whole number"):
+        fields.integer("low")
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def test_problems_beyond_numbers(tmp_path, call):
+    problem = gamble().to_dict()
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(problem | {"costs": (1e308 * (np.asarray(problem["costs"]) > 0)).tolist()}))
+    one_line(call("tabular", path, "--risk", "cvar:0.75", "--limit", "2"), "costs[0]", "1e+12")
+    path.write_text(json.dumps(problem | {"costs": problem["costs"] * 50}))
+    one_line(call("tabular", path, "--risk", "cvar:0.75", "--limit", "2"), "50 costs", "up to 8")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["report", "x" * 300], "name too long"),
+        (["plot", "x" * 300], "name too long"),
+        (["evaluate", "x" * 300], "name too long"),
+        (["resume", "x" * 300], "name too long"),
+        (["spectrum", "wang:0.5", "--cells", "1000000"], "cells"),
+        (["evaluate", ".", "--seed", "99999999999999999999"], "seed"),
+        (["render", ".", "--seed", "99999999999999999999"], "seed"),
+        (["train", "finite", "--seed", "99999999999999999999"], "seed"),
+    ],
+)
+def test_arguments_beyond_bounds(call, words, said):
+    code, out, err = call(*words)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1, err
+    assert said in err
+
+
+def test_seeds_of_an_evaluation(tmp_path):
+    save(tmp_path, finite_description(gamble()))
+    for seed in (-1, 2**31, 10**20, 0.5, True):
+        with pytest.raises(InputError, match="seed is"):
+            ts.evaluate(tmp_path, 5, seed)
+
+
+def test_an_interrupt_before_the_program_has_begun():
+    program = """
+import builtins
+original = builtins.__import__
+def interrupted(name, *rest, **more):
+    if name == "typer":
+        raise KeyboardInterrupt
+    return original(name, *rest, **more)
+builtins.__import__ = interrupted
+from tailsafe.cli import main
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")

@@ -1,0 +1,5 @@
+"""Small programs that run once: compile them fast."""
+
+from tests.compile_fast import compile_fast
+
+__all__ = ["compile_fast"]
