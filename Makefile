@@ -1,6 +1,6 @@
 # Two commands matter: `make train` and `make test`. Each sets itself up on a machine that has Python 3.11+.
 .DEFAULT_GOAL := help
-.PHONY: help train demo docs test test-slow test-lowest lint clean
+.PHONY: help train demo docs test test-slow attack test-lowest lint clean
 
 # The first interpreter that really runs and is new enough (a pyenv shim may exist and still refuse to run).
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -12,22 +12,25 @@ READY := $(VENV)/.ready
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "tailsafe needs Python 3.11 or newer; none was found (set PYTHON=/path/to/python)" >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu install python3-venv" >&2; exit 2; }
 	@echo "installing tailsafe into $(VENV) (once, about a minute)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 
-RUN := runs/point-goal
+# Another seed: make train SEED=1.
+SEED ?= 0
+RUN := $(if $(filter 0,$(SEED)),runs/point-goal,runs/point-goal-$(SEED))
 
-train: $(READY)  ## train point-goal under a limit on its worst quarter, evaluate the policy, draw it
+train: $(READY)  ## train point-goal under a limit on its worst quarter, draw it, and prove that the policy keeps the limit
 	@mkdir -p runs
 	@if [ -e $(RUN)/config.json ]; then $(BIN)/tailsafe resume $(RUN); \
-	else $(BIN)/tailsafe train point-goal --risk cvar:0.75 --limit 0.025/step --preset laptop --out $(RUN); fi
-	$(BIN)/tailsafe evaluate $(RUN) --episodes 200 --interval bootstrap
+	else $(BIN)/tailsafe train point-goal --risk cvar:0.75 --limit 0.025/step --preset laptop --seed $(SEED) --out $(RUN); fi
+	$(BIN)/tailsafe evaluate $(RUN) --episodes 500
 	$(BIN)/tailsafe plot $(RUN)
 	$(BIN)/tailsafe render $(RUN) --map --episodes 4
+	@$(BIN)/tailsafe certify $(RUN) --limit 0.025/step --episodes 4000 || test $$? -eq 1  # 1: not proven, and it says why
 
 demo: $(READY)  ## solve the tabular demo problem, prove how close to optimal it is, draw it
 	@mkdir -p runs
@@ -40,8 +43,11 @@ test: $(READY) lint  ## the whole suite, style and types included
 	$(BIN)/python -m pytest -m "not slow"
 
 test-slow: $(READY)  ## the tests that take minutes, and those on a Ray cluster of this machine
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,ray]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,ray]'
 	$(BIN)/python -m pytest -m slow
+
+attack: $(READY)  ## seeded damage to every file of a run, and a grammar of bad arguments; counts what was found
+	$(BIN)/python -m pytest -n 0 -m slow tests/attack
 
 test-lowest: pyproject.toml  ## the suite on the lowest versions that pyproject.toml allows
 	$(PYTHON) -m venv .venv-lowest

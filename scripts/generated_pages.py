@@ -34,8 +34,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def settings() -> Iterator[str]:
     """One table per algorithm. Defaults are those of navigation tasks; other families follow where they differ."""
-    from tailsafe.runs.keys import ALGORITHMS, FAMILIES, PRESETS
-    from tailsafe.runs.settings import describe_settings, written
+    from tailsafe.algorithms.registry import ALGORITHMS
+    from tailsafe.training.settings import FAMILIES, PRESETS
+    from tailsafe.training.settings_page import describe_settings, written
 
     for algorithm in ALGORITHMS:
         yield f'\n## {algorithm}\n\n<div class="settings" markdown>\n'

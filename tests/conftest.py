@@ -18,6 +18,12 @@ settings.register_profile("tailsafe", deadline=None, derandomize=True, max_examp
 settings.load_profile("tailsafe")
 
 
+@pytest.fixture(autouse=True)
+def own_state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests note what they train on in a folder of their own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+
+
 @pytest.fixture
 def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """The program: call(*arguments) -> (exit code, stdout, stderr)."""

@@ -1,4 +1,4 @@
-"""Environments on the GPU: `bench_envs.py TASK STEPS SIZE...` measures one task at several batch sizes.
+"""Environments on the GPU: `bench_envs.py BACKEND TASK STEPS SIZE...` measures one task at several batch sizes.
 
 `bench_envs.sh` starts one such process per task, because tracing MJX holds Python's lock for most of a compilation.
 They wait for each other before the first measurement and measure one at a time, so that nothing else runs on the GPU
@@ -13,27 +13,34 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tailsafe.bench.envs import _prepare_mjx
+from tailsafe.bench.envs import prepare_device
 from tailsafe.physics.mjx_engine import import_mjx
 from tailsafe.tasks import get_task
 
 
-def main(task: str, steps: int, sizes: list[int]) -> None:
+def main(backend: str, task: str, steps: int, sizes: list[int]) -> None:
     meeting = Path(os.environ["MEETING"])  # an empty folder shared by the processes
     expected = int(os.environ["PROCESSES"])
     import_mjx()
     with ThreadPoolExecutor(len(sizes)) as pool:
-        prepared = list(pool.map(lambda size: _prepare_mjx(get_task(task), size, steps, None), sizes))
-    (meeting / task).touch()
-    while len(list(meeting.glob("*-*"))) < expected:
+        prepared = list(pool.map(lambda size: prepare_device(backend, get_task(task), size, steps), sizes))
+    (meeting / f"{task}.ready").touch()
+    while len(list(meeting.glob("*.ready"))) < expected:
         time.sleep(0.5)
     with (meeting / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for size, (measure, compile_seconds) in zip(sizes, prepared, strict=True):
             whole, raw = measure()
-            row = {"task": task, "num_envs": size, "steps": steps, "steps_per_second": whole, "raw": raw}
+            row = {
+                "task": task,
+                "backend": backend,
+                "num_envs": size,
+                "steps": steps,
+                "steps_per_second": whole,
+                "raw": raw,
+            }
             print(json.dumps(row | {"compile_seconds": compile_seconds}), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), [int(size) for size in sys.argv[3:]])
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), [int(size) for size in sys.argv[4:]])

@@ -14,8 +14,8 @@ from pathlib import Path
 import jax
 
 import tailsafe as ts
-from tailsafe.runs.loop import DeviceLoop
-from tailsafe.runs.plan import make_plan
+from tailsafe.training.loop import DeviceLoop
+from tailsafe.training.plan import make_plan
 
 
 def main(task: str, updates: int, out: Path) -> None:

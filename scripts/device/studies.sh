@@ -1,6 +1,7 @@
 # usage: source scripts/device/setup.sh; bash scripts/device/studies.sh MINUTES FOLDER
-# On one GPU at once, under NVIDIA's MPS: every algorithm on point-goal with five seeds (study benchmark), and the 45 runs of
-# risk-measures. Called again with the same folder it goes on. Logs, policies and results come back as $OUT/*.tgz.
+# On one GPU at once, under NVIDIA's MPS: every algorithm on $TASKS with five seeds (study benchmark; without TASKS on
+# point-goal, TASKS=all on all six), and the 45 runs of risk-measures. Called again with the same folder it resumes: parts of
+# under ten minutes. Logs, policies and results come back as $OUT/*.tgz.
 minutes=$1 folder=$2
 export PYTHONUNBUFFERED=1 XLA_PYTHON_CLIENT_PREALLOCATE=false CUDA_MPS_PIPE_DIRECTORY=/tmp/mps CUDA_MPS_LOG_DIRECTORY=/tmp/mpslog
 mkdir -p /tmp/mps /tmp/mpslog "$folder"/{benchmark,risk-measures}
@@ -12,8 +13,11 @@ study() {
     code=$?
     echo "$(basename "$log") ended with $code"
 }
-for algorithm in ${ALGORITHMS-srcpo cppo cvar_cpo sdac sdpo wcsac}; do
-    study "$algorithm" benchmark --out "$folder"/benchmark --only point-goal --only "$algorithm" &
+all=$(python3 -c "from tailsafe.algorithms.registry import ALGORITHMS; print(*ALGORITHMS)")
+only=()
+[ "${TASKS-}" = all ] || for task in ${TASKS-point-goal}; do only+=(--only "$task"); done
+for algorithm in ${ALGORITHMS-$all}; do
+    study "$algorithm" benchmark --out "$folder"/benchmark "${only[@]}" --only "$algorithm" &
     watched+=($!)
 done
 [ -n "${MEASURES-yes}" ] && { study measures risk-measures --out "$folder"/risk-measures & watched+=($!); }

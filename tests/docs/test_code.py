@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tailsafe.runs import evaluation, training
-from tailsafe.runs.keys import key_types
-from tailsafe.runs.plan import make_plan
-from tests.runs.tiny import TINY
+from tailsafe.evaluation import verdict
+from tailsafe.training import train as training
+from tailsafe.training.plan import make_plan
+from tailsafe.training.settings import known_settings
+from tests.training.tiny import TINY
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/own_environment.md", "docs/choosing.md", "docs/tasks.md"]
+PAGES = ["README.md", "docs/risk.md", "docs/finite.md", "docs/own_environment.md", "docs/choosing.md", "docs/tasks.md"]
 UPDATES, EPISODES = 1, 2
 
 
@@ -26,7 +27,7 @@ def python_blocks(path: str) -> list[str]:
     """The Python code in a Markdown file; blocks in lists are indented."""
     text = (ROOT / path).read_text(encoding="utf-8")
     found = re.findall(r"^([ ]*)```python\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
-    # The one with onnxruntime needs an exported policy: tests/runs/test_export.py runs it.
+    # The one with onnxruntime needs an exported policy: tests/policies/test_export.py runs it.
     return [textwrap.dedent(code) for _, code in found if "onnxruntime" not in code]
 
 
@@ -38,7 +39,7 @@ def workplace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "icy", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
-    train, evaluate = training.train, evaluation.evaluate
+    train, evaluate = training.train, verdict.evaluate
 
     def train_shortly(config, **options):
         if isinstance(config.task, str):
@@ -47,7 +48,7 @@ def workplace(tmp_path, monkeypatch):
             constraint = dataclasses.replace(config.constraints[0], name="slip")
             config = dataclasses.replace(config, task="icy:IcyRoad", constraints=[constraint])
         # By the algorithm that compiles fastest: what SRCPO does is tested elsewhere, this is about what is printed.
-        tiny = {key: value for key, value in TINY.items() if key in key_types("cppo")}
+        tiny = {key: value for key, value in TINY.items() if key in known_settings("cppo")}
         steps = UPDATES * TINY["num_envs"] * TINY["chunk_steps"]
         settings = {**config.settings, **tiny, "replay_chunks": 1, "batch_chunks": 1, "total_steps": steps}
         changes = {"algorithm": "cppo", "preset": "laptop", "total_steps": steps, "settings": settings}
@@ -55,7 +56,7 @@ def workplace(tmp_path, monkeypatch):
 
     monkeypatch.setattr(training, "train", train_shortly)
     shortly = {"episodes": EPISODES}
-    monkeypatch.setattr(evaluation, "evaluate", lambda run, **options: evaluate(run, **options | shortly))
+    monkeypatch.setattr(verdict, "evaluate", lambda run, *_, **options: evaluate(run, **options | shortly))
     return tmp_path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import re
@@ -14,9 +15,10 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import tailsafe as ts
+from tailsafe.algorithms.registry import ALGORITHMS, algorithm_of
 from tailsafe.cli import main
-from tailsafe.runs.keys import ALGORITHMS, key_types, parsed
-from tailsafe.runs.settings import MEANINGS, describe_settings, written
+from tailsafe.training.settings import known_settings, parsed
+from tailsafe.training.settings_page import describe_settings, written
 from tests.cli.test_commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +70,7 @@ def test_the_site(tmp_path, capsys):
     settings = pages[tmp_path / "settings.html"]
     for algorithm in ALGORITHMS:
         keys = re.findall(r"<tr>\s*<td><code>(\w+)</code></td>", settings.section(algorithm))
-        assert sorted(keys) == sorted(key_types(algorithm))
+        assert sorted(keys) == sorted(known_settings(algorithm))
     commands = pages[tmp_path / "commands.html"]
     for name in COMMANDS:
         with pytest.raises(SystemExit):
@@ -117,11 +119,18 @@ def located(address: str, page: Path, root: Path) -> Path:
 @pytest.mark.parametrize("family", ["navigation", "finite"])
 def test_every_setting_is_described_and_its_defaults_can_be_set(algorithm, family):
     found = describe_settings(algorithm, family)
-    assert {setting.key for setting in found} == set(key_types(algorithm))
+    assert {setting.key for setting in found} == set(known_settings(algorithm))
     for setting in found:
         for preset, value in setting.defaults.items():
             assert value is None or parsed(setting.key, written(value), algorithm) == value, (preset, setting)
 
 
-def test_no_meaning_is_left_over():
-    assert set(MEANINGS) == set().union(*(key_types(algorithm) for algorithm in ALGORITHMS))
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_field_of_an_algorithm_is_a_declared_setting(algorithm):
+    """All but what the task and its constraints decide; and about a dozen are the first to know."""
+    parts = algorithm_of(algorithm)
+    fields = {field.name for kind in (parts.config, parts.settings) for field in dataclasses.fields(kind)}
+    known = known_settings(algorithm)
+    assert fields - {"constraints", "horizon"} <= set(known)
+    assert 10 <= sum(setting.declaration.main for setting in known.values()) <= 16
+    assert all(setting.declaration.meaning.endswith(".") for setting in known.values())
