@@ -15,6 +15,7 @@ _PACKAGES = {
     "ray": ("ray",),
     "wandb": ("wandb",),
     "mlflow": ("mlflow",),
+    "gpu": ("jax[cuda13]", "mujoco-mjx", "warp-lang"),
 }
 
 
@@ -36,5 +37,6 @@ def _declared(extra: str) -> list[str]:
         requirements = metadata.requires("tailsafe") or []
     except metadata.PackageNotFoundError:
         return []
-    marker = re.compile(rf";\s*extra\s*==\s*['\"]{re.escape(extra)}['\"]\s*$")
+    # After other markers, as those of a platform, too: whoever asks for the hint is where it is needed.
+    marker = re.compile(rf";(.*\band)?\s*extra\s*==\s*['\"]{re.escape(extra)}['\"]\s*$")
     return [marker.sub("", one).strip() for one in requirements if marker.search(one)]

@@ -1,7 +1,9 @@
 """Pictures and films of a policy, without a display."""
 
 import json
+from typing import ClassVar
 
+import gymnasium
 import numpy as np
 import pytest
 from PIL import Image
@@ -12,6 +14,7 @@ from tailsafe.learning.actions import BoxActions
 from tailsafe.learning.interface import EnvironmentSpec
 from tailsafe.policies.policy import load_policy
 from tailsafe.tasks import action_size, get_task, observation_size
+from tailsafe.viz.filmed import user_scenes
 from tailsafe.viz.video import film
 from tests.policies.hand_made import constraint, describe, finite_description, save
 from tests.tabular.problems import gamble
@@ -90,6 +93,78 @@ def test_what_cannot_be_shown_is_one_line(call, run, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match="imageio"):
         film(load_policy(run), tmp_path / "x.mp4")
+
+
+class Shining(gymnasium.Env):
+    """Draws its step number as a grey level; episodes have 6 steps."""
+
+    metadata: ClassVar = {"render_modes": ["rgb_array"]}
+    observation_space = action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, render_mode=None, length=6):
+        self.render_mode, self.length = render_mode, length
+
+    def reset(self, *, seed=None, options=None):
+        self.count = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.count += 1
+        return np.zeros(1, np.float32), 1.0, self.count == self.length, False, {"cost": 0.5}
+
+    def render(self):
+        return np.full((8, 12, 3), 40 * self.count % 256, np.uint8) if self.render_mode == "rgb_array" else None
+
+
+def hidden():
+    return Shining()
+
+
+@pytest.fixture
+def own(tmp_path):
+    folder = tmp_path / "own"
+    spec = EnvironmentSpec(f"{__name__}:Shining", 1, BoxActions(1), ("cost",), None, (1.0,))
+    save(folder, describe(spec, [constraint()], low=(-1.0,), high=(1.0,)))
+    return folder
+
+
+def test_an_environment_of_ones_own_draws_itself(call, own):
+    code, out, _ = call("render", own, "--trust", "--episodes", 2, "--json")
+    assert code == 0
+    shown = json.loads(out.splitlines()[-1])
+    # Moments 0 to 6 of each; the last one is of the end, not of the reset after it.
+    assert (shown["frames"], shown["episodes"]) == (14, [{"steps": 6, "reward": 6.0, "costs": [3.0]}] * 2)
+    with Image.open(own / "film.gif") as opened:
+        levels = []
+        for frame in range(opened.n_frames):
+            opened.seek(frame)
+            levels.append(int(np.asarray(opened.convert("RGB"))[0, 0, 0]))
+    assert levels == [40 * step for step in range(7)] * 2
+    code, _, _ = call("render", own, "--trust", "--out", own / "sheet.png", "--steps", 3)
+    assert code == 0
+    with Image.open(own / "sheet.png") as opened:
+        assert np.asarray(opened)[0, ::12, 0].tolist() == [0, 40, 80, 120]
+
+
+def test_a_long_episode_is_thinned_out(own):
+    scenes = user_scenes(
+        load_policy(own), 1, 100, 0, 10, deterministic=True, environment=lambda: Shining("rgb_array", 1000)
+    )
+    steps = [scene.step for scene in scenes]
+    assert len(steps) <= 12
+    assert (steps[0], steps[-1]) == (0, 100)
+
+
+def test_an_environment_that_does_not_draw_is_one_line(call, own):
+    for arguments, words in [
+        ([], "--trust"),
+        (["--env", f"{__name__}:hidden"], "returned nothing"),
+        (["--env", f"{__name__}:Shinning"], "did you mean Shining?"),
+    ]:
+        code, out, err = call("render", own, *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert words in err
+        assert not (own / "film.gif").exists()
 
 
 def test_a_navigation_task_is_evaluated_in_batch(run, monkeypatch):

@@ -19,7 +19,7 @@ NOT_CERTIFIED = 1
 
 @app.command()
 def certify(
-    run: Annotated[Path | None, typer.Argument(help="A run folder, or the folder or file of a saved policy.")] = None,
+    run: Annotated[Path | None, typer.Argument(help="A run folder, a saved policy, or pretrained:NAME.")] = None,
     limit: Annotated[
         list[str] | None, typer.Option(help="Your limit: 0.025/step, 2.5/discounted or 25/episode; one for each cost.")
     ] = None,
@@ -46,8 +46,10 @@ def certify(
     from tailsafe.evaluation.certificate import FILE_NAME
     from tailsafe.evaluation.certificate import certify as search
     from tailsafe.policies.policy import load_policy
+    from tailsafe.policies.pretrained import own_copy
     from tailsafe.training.config import parse_limit
 
+    run = own_copy(run)
     finite = load_policy(run).description.task.problem is not None
     stated = [parse_limit(text, "discounted" if finite else None) for text in limit]
     target = (run if run.is_dir() else run.parent) / FILE_NAME

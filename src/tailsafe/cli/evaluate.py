@@ -25,7 +25,7 @@ COLOURS = {"met": "green", "met (bootstrap, no guarantee)": "cyan", "violated": 
 
 @app.command()
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run folder, or the folder or file of a saved policy.")],
+    run: Annotated[Path, typer.Argument(help="A run folder, a saved policy, or pretrained:NAME.")],
     episodes: Annotated[int, typer.Option(min=2, help="Fresh episodes to play.")] = 500,
     seed: Annotated[
         int, typer.Option(min=0, max=2**31 - 1, help="Of environments (never training's) and actions.")
@@ -58,9 +58,10 @@ def evaluate(
     from tailsafe.evaluation.verdict import FILE_NAME
     from tailsafe.evaluation.verdict import evaluate as play_and_judge
     from tailsafe.policies.policy import load_policy, policy_folders
+    from tailsafe.policies.pretrained import own_copy
     from tailsafe.training.versions import warn_of_differences
 
-    folders = _healthy(policy_folders(run))
+    folders = _healthy(policy_folders(own_copy(run)))
     if plot is not None and len(folders) > 1:
         raise InputError(f"{run} holds {len(folders)} runs, which one picture cannot show: evaluate one without --plot")
     policies = [load_policy(folder) for folder in folders]

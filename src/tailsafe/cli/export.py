@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def export(
-    run: Annotated[Path, typer.Argument(help="A run folder, or the folder or file of a saved policy.")],
+    run: Annotated[Path, typer.Argument(help="A run folder, a saved policy, or pretrained:NAME.")],
     format: Annotated[
         str, typer.Option(help="safetensors (a folder for tailsafe.load_policy) or onnx (a file for any ONNX runtime).")
     ] = "safetensors",
@@ -31,8 +31,9 @@ def export(
     """
     from tailsafe.policies.export import export_onnx, export_safetensors, target_of
     from tailsafe.policies.policy import load_policy, policy_folders
+    from tailsafe.policies.pretrained import own_copy
 
-    folders = policy_folders(run)
+    folders = policy_folders(own_copy(run))
     if out is not None and len(folders) > 1:
         raise InputError(f"{run} holds {len(folders)} runs, which need a place each: name one, or export without --out")
     targets = [target_of(folder, out, format) for folder in folders]

@@ -11,6 +11,7 @@ import typer
 from tailsafe.cli.app import JsonFlag, app, console, emit_json
 from tailsafe.cli.evaluate import EpisodeBar
 from tailsafe.errors import InputError
+from tailsafe.extras import install_hint
 from tailsafe.files import check_writable
 
 if TYPE_CHECKING:
@@ -36,12 +37,14 @@ def front(
     """
     from tailsafe.evaluation.front import FILE_NAME
     from tailsafe.evaluation.front import front as evaluate_all
+    from tailsafe.policies.pretrained import own_copy
 
     drawable = importlib.util.find_spec("matplotlib") is not None
     if out is not None:
         from tailsafe.viz.figures import check_target
 
         check_target(out)
+    runs = [own_copy(run) for run in runs]
     for run in runs:
         if not run.exists():
             raise InputError(f"{run}: no such run")
@@ -69,7 +72,7 @@ def front(
     _print(found)
     console().print(f"points: {target.parent / FILE_NAME}", markup=False)
     console().print(
-        f"picture: {target}" if drawable else "no picture: it needs matplotlib (pip install 'tailsafe[plot]')",
+        f"picture: {target}" if drawable else f"no picture: it needs matplotlib ({install_hint('plot')})",
         markup=False,
     )
 

@@ -17,9 +17,11 @@ def plot(
     json: JsonFlag = False,
 ) -> None:
     """Draw the learning curves of runs: reward, each risk against its limit, cost rate, beta, KL, violations."""
+    from tailsafe.policies.pretrained import own_copy
     from tailsafe.viz.figures import check_target
     from tailsafe.viz.run import draw_curves, read_curves, run_folders
 
+    runs = [own_copy(run) for run in runs]
     folders = run_folders(runs)
     target = out or runs[0] / "curves.png"
     check_target(target)

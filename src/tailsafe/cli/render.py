@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from tailsafe.cli.app import JsonFlag, app, console, emit_json
+from tailsafe.cli.app import EnvArgs, EnvName, JsonFlag, TrustFlag, app, console, emit_json
 
 
 @app.command()
 def render(
-    run: Annotated[Path, typer.Argument(help="A run folder, or the folder or file of a saved policy.")],
+    run: Annotated[Path, typer.Argument(help="A run folder, a saved policy, or pretrained:NAME.")],
     out: Annotated[
         Path | None, typer.Option(help="FILE.png (moments side by side), .gif or .mp4. Default: film.gif in the run.")
     ] = None,
@@ -27,11 +27,20 @@ def render(
         bool,
         typer.Option("--map", help="Draw the ways from above instead (.png, .svg, .pdf); needs no graphics library."),
     ] = False,
+    env: EnvName = None,
+    env_arg: EnvArgs = None,
+    trust: TrustFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Play the policy in its task (engine mujoco) and write a picture or a film; no display is needed."""
-    from tailsafe.policies.policy import load_policy
+    """Play the policy in its task (engine mujoco) and write a picture or a film; no display is needed.
 
+    An environment of your own draws itself, with render_mode="rgb_array" and in its own size.
+    """
+    from tailsafe.envs.finding import parse_arguments
+    from tailsafe.policies.policy import load_policy
+    from tailsafe.policies.pretrained import own_copy
+
+    run = own_copy(run)
     target = out or (run if run.is_dir() else run.parent) / ("paths.png" if map else "film.gif")
     policy = load_policy(run)
     if map:
@@ -44,7 +53,18 @@ def render(
     else:
         from tailsafe.viz.video import film
 
-        scenes = film(policy, target, episodes=episodes, steps=steps, seed=seed, deterministic=deterministic, size=size)
+        scenes = film(
+            policy,
+            target,
+            episodes=episodes,
+            steps=steps,
+            seed=seed,
+            deterministic=deterministic,
+            size=size,
+            environment=env,
+            env_args=parse_arguments(env_arg or ()),
+            trust=trust,
+        )
         last = list({scene.episode: scene for scene in scenes}.values())
         frames = len(scenes)
     played = [{"steps": s.step, "reward": s.reward, "costs": s.costs.tolist()} for s in last]

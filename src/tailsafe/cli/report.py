@@ -35,9 +35,11 @@ def report(
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{out}: a page ends in .html")
     check_writable(out)
+    from tailsafe.policies.pretrained import own_copy
     from tailsafe.viz.report import make_page, read_report
     from tailsafe.viz.report.words import command
 
+    paths = [own_copy(path) for path in paths]
     found = read_report(paths)
     notes: list[str] = []
     if film:

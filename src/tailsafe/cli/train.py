@@ -72,7 +72,11 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run's folder. (default: runs/TASK-ALGO-TIME)")] = None,
     from_: Annotated[
         Path | None,
-        typer.Option("--from", metavar="RUN", help="Start from the policy of this run (or a policy's folder or file)."),
+        typer.Option(
+            "--from",
+            metavar="RUN",
+            help="Start from this run, saved policy, or pretrained:NAME.",
+        ),
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting.")] = None,
     env_arg: EnvArgs = None,

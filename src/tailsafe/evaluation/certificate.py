@@ -28,6 +28,7 @@ from tailsafe.evaluation.verdict import Interval, largest_return, student_interv
 from tailsafe.files import read_object, write_json
 from tailsafe.policies.metadata import Fields, PolicyDescription, Unit
 from tailsafe.policies.policy import LoadedPolicy, attach_certificate, load_policy, policy_digest, save_policy
+from tailsafe.policies.pretrained import own_copy
 
 FILE_NAME, FOLDER, CERTIFIED = "certificate.json", "certificate", "certified"
 FORMAT = 1
@@ -242,7 +243,7 @@ def certify(
     """Play until the risks of a run's policy are proven to be below the limits, or until that is out of reach.
 
     Args:
-      run: a run folder, or a policy's folder or file.
+      run: a run folder, a policy's folder or file, or `pretrained:NAME`.
       limit: the user's limit, one for all costs or one for each; it may differ from the one trained for.
       unit: `step`, `discounted` or `episode`; None: the unit the run was trained with.
       confidence: P(nothing is certified wrongly) is at least this, over the whole search.
@@ -252,7 +253,7 @@ def certify(
       keep: write certificate.json, the episodes, and the certificate into the policy file.
       progress: called with a candidate's name, its episodes and the most there can be.
     """
-    run = Path(run)
+    run = own_copy(Path(run)) if keep else Path(run)
     _check_arguments(confidence, episodes, seed)
     search = search_of(run)
     description = search.candidates[0].load().description

@@ -267,7 +267,7 @@ def evaluate(
     """Play `episodes` fresh episodes at the sampler's mode and report reward and risks with confidence bounds.
 
     Args:
-      run: a run folder, a policy's folder or file, or a loaded policy.
+      run: a run folder, a policy's folder or file, `pretrained:NAME`, or a loaded policy.
       seed: of environments and actions; environments are drawn apart from training's (`episodes.SEED_OFFSET`).
       deterministic: play the likeliest actions instead of random ones (the constraints were on the random policy).
       interval: which bounds decide the verdicts.

@@ -21,10 +21,10 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
 from tailsafe.errors import InputError
+from tailsafe.extras import install_hint
 from tailsafe.physics.interface import Mocap, PhysicsState, Readings, Scalar, Simulated
 from tailsafe.physics.mjx_engine import import_mjx
 
-INSTALL = "pip install 'tailsafe[gpu]'"
 ROWS_SETTING, CONTACTS_SETTING = "TAILSAFE_WARP_ROWS", "TAILSAFE_WARP_CONTACTS"
 
 
@@ -98,7 +98,7 @@ def warp_installed() -> bool:
 def import_warp() -> Any:
     """MJX with its Warp implementation, or an error that says how to install it."""
     if not warp_installed():
-        raise InputError(f"backend warp needs warp-lang, which is not installed: {INSTALL}")
+        raise InputError(f"backend warp needs warp-lang, which is not installed: {install_hint('gpu')}")
     import warp
 
     warp.config.log_level = max(warp.config.log_level, logging.WARNING)  # one line per kernel that is compiled
@@ -106,7 +106,7 @@ def import_warp() -> Any:
     from mujoco.mjx.warp import WARP_INSTALLED
 
     if not WARP_INSTALLED:
-        raise InputError(f"the installed warp-lang {warp.__version__} does not fit mujoco-mjx: {INSTALL}")
+        raise InputError(f"the installed warp-lang {warp.__version__} does not fit mujoco-mjx: {install_hint('gpu')}")
     return mjx
 
 

@@ -24,6 +24,7 @@ from tailsafe.extras import install_hint
 from tailsafe.files import check_new, new_folder, replacing
 from tailsafe.learning.spaces import ActionDescription
 from tailsafe.policies.policy import JSON_NAME, LARGEST_COST_INPUT, TENSORS_NAME, LoadedPolicy, load_policy, save_policy
+from tailsafe.policies.pretrained import own_copy
 
 Format = Literal["safetensors", "onnx"]
 # What a run's exports are called where nothing else is asked for.
@@ -76,7 +77,8 @@ def export(run: Path | str, out: Path | str | None = None, format: Format = "saf
     safetensors: the folder `out` (default: `export` in the run) with policy.safetensors and policy.json, for
     `load_policy`. onnx: the file `out` (default: policy.onnx in the run), see `export_onnx`.
     """
-    target = target_of(Path(run), None if out is None else Path(out), format)
+    run = own_copy(Path(run)) if out is None else Path(run)
+    target = target_of(run, None if out is None else Path(out), format)
     policy = load_policy(run)
     return export_onnx(policy, target) if format == "onnx" else export_safetensors(policy, target)
 

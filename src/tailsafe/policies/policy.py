@@ -27,6 +27,7 @@ from tailsafe.learning.networks import Policy
 from tailsafe.learning.normalizer import Normalizer
 from tailsafe.policies.digests import SEAL, check_seals, sealed, seals
 from tailsafe.policies.metadata import PolicyDescription
+from tailsafe.policies.pretrained import is_pretrained, pretrained_folder
 
 JSON_NAME, TENSORS_NAME = "policy.json", "policy.safetensors"
 FOLDER = "policy"
@@ -81,7 +82,9 @@ def policy_digest(path: Path | str) -> str:
 
 
 def load_policy(path: Path | str, seed: int = 0) -> LoadedPolicy:
-    """The policy in a run folder, in its `policy` folder, or beside a policy.json. seed: of its random actions."""
+    """The policy in a run folder, in its `policy` folder, beside a policy.json, or one that comes with the package
+    (`pretrained:NAME`). seed: of its random actions.
+    """
     folder = _policy_folder(Path(path))
     content = read_object(folder / JSON_NAME)
     description = _described(folder / JSON_NAME, content)
@@ -307,6 +310,8 @@ def policy_folders(path: Path) -> list[Path]:
 
 
 def _policy_folder(path: Path) -> Path:
+    if is_pretrained(path):
+        return pretrained_folder(path) / FOLDER
     if path.name in (JSON_NAME, TENSORS_NAME):
         return path.parent
     for folder in (path / FOLDER, path):

@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailsafe.checkpoints import Arrays, Checkpoints, from_arrays, readable, to_arrays
+from tailsafe.envs.training import FINITE
 from tailsafe.errors import InputError
 from tailsafe.learning.actions import DiscreteActions
 from tailsafe.policies.policy import FOLDER, LoadedPolicy, load_policy
+from tailsafe.policies.pretrained import is_pretrained, pretrained_folder
 from tailsafe.training.config import Constraint, TrainConfig
 from tailsafe.training.loop import RunState
 from tailsafe.training.plan import Plan
@@ -52,10 +54,13 @@ class Start:
 
 
 def read_start(path: str | Path) -> Start:
-    """The policy in a run folder, its `policy` folder or an export, with what the run's last checkpoint adds."""
+    """The policy in a run folder, its `policy` folder or an export, or `pretrained:NAME`, with what the run's last
+    checkpoint adds.
+    """
     path = Path(path)
     policy = load_policy(path)
-    run = path.parent if path.name == FOLDER else path
+    place = pretrained_folder(path) if is_pretrained(path) else path
+    run = place.parent if place.name == FOLDER else place
     arrays: Arrays = {}
     if (run / FOLDER).is_dir():
         checkpoints = Checkpoints(run / "checkpoints")
@@ -76,7 +81,7 @@ def _settings(run: Path) -> Mapping[str, Any]:
 
 
 def following(config: TrainConfig, start: Start) -> TrainConfig:
-    """`config` with what nobody said taken from the run it starts from: the networks' shapes."""
+    """`config` with what nobody said taken from the run it starts from: the networks' shapes, a finite problem."""
     described = start.policy.description
     network = described.network
     wanted: dict[str, Any] = {
@@ -88,6 +93,8 @@ def following(config: TrainConfig, start: Start) -> TrainConfig:
     if wanted["normalize"]:
         wanted["clip_observation"] = network.clip_observation
     wanted |= {key: start.settings[key] for key in _SHAPES if key in start.settings}
+    if config.task == FINITE and described.task.problem is not None:
+        wanted["problem"] = described.task.problem
     known = known_settings(config.algorithm)
     inherited = {key: value for key, value in wanted.items() if key in known and key not in config.settings}
     return replace(config, settings={**inherited, **config.settings})

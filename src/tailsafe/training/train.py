@@ -20,6 +20,7 @@ from tailsafe.envs.trust import chosen_source, remember
 from tailsafe.errors import InputError
 from tailsafe.files import read_object, write_json
 from tailsafe.physics.compilation import prepare_jax
+from tailsafe.policies.pretrained import is_pretrained
 from tailsafe.risk import SpectralRisk
 from tailsafe.training.config import TrainConfig, Unit
 from tailsafe.training.lock import LOCK, held
@@ -112,7 +113,8 @@ def _planned(config: TrainConfig, risks: Sequence[str | SpectralRisk], limits: S
     if config.start is None:
         return make_plan(config, risks, limits)
     start = read_start(config.start)
-    config = following(replace(config, start=Path(config.start).resolve()), start)
+    place = config.start if is_pretrained(config.start) else Path(config.start).resolve()
+    config = following(replace(config, start=place), start)
     plan = make_plan(config, risks, limits, constraints_of(start))
     check_fits(plan, start)
     return plan
@@ -182,6 +184,8 @@ def check_resumable(folder: Path) -> None:
 
 def read_config(folder: Path) -> TrainConfig:
     """The configuration in a run's folder."""
+    if is_pretrained(folder):
+        raise InputError(f"{folder}: has no checkpoints; start from it with: tailsafe train TASK --from {folder}")
     path = folder / CONFIG
     try:
         if not path.is_file():

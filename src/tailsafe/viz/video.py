@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tailsafe.errors import InputError
+from tailsafe.evaluation.environments import built_in
 from tailsafe.extras import install_hint
 from tailsafe.files import check_writable, replacing
 from tailsafe.policies.policy import LoadedPolicy
+from tailsafe.viz.filmed import Scene, user_scenes
 from tailsafe.viz.walk import task_of, walk
 
 FORMATS = (".png", ".gif", ".mp4")
@@ -23,17 +24,7 @@ MOMENTS = 4
 # A film has at most this many frames in all; steps in between are left out.
 MOST_FRAMES = 300
 _GIF_FPS, _MP4_FPS = 25, 50
-
-
-@dataclass(frozen=True, eq=False)
-class Scene:
-    """A moment: episode and step number, the image (height, width, 3), and what the episode brought so far."""
-
-    episode: int
-    step: int
-    image: NDArray[np.uint8]
-    reward: float
-    costs: NDArray[np.float64]
+_PALETTE_FRAMES = 8
 
 
 def check_film(path: Path) -> None:
@@ -57,39 +48,77 @@ def film(
     seed: int = 0,
     deterministic: bool = False,
     size: int = 480,
+    environment: str | Callable[..., Any] | None = None,
+    env_args: Mapping[str, Any] | None = None,
+    trust: bool = False,
 ) -> list[Scene]:
     """Play `episodes` episodes of at most `steps` steps and write them to `path`; returns the scenes that it shows.
 
     A .png shows moments of each episode side by side, one row per episode, with the robot's way as dots. Episodes are
     drawn from evaluation's environments (see `SEED_OFFSET`).
-    """
-    from tailsafe.envs.rendering import ImageRenderer
 
+    A user's environment draws itself (`render_mode="rgb_array"`), in its own size; environment, env_args, trust: as in
+    `evaluate`.
+    """
     check_film(path)
-    task = task_of(policy)
-    length = min(steps or task.episode_length, task.episode_length)
-    if path.suffix.lower() == ".png":
-        wanted = set(np.linspace(0, length, MOMENTS).round().astype(int).tolist())
+    sheet = path.suffix.lower() == ".png"
+    if environment is None and (built_in(policy.description) or policy.description.task.problem is not None):
+        scenes = _of_task(policy, sheet, episodes, steps, seed, size, deterministic=deterministic)
     else:
-        wanted = set(range(0, length + 1, 1 + episodes * length // MOST_FRAMES))
-    renderer = ImageRenderer(task, size, size)
-    try:
-        # An episode that ends before the wanted moments shows its last one.
-        scenes = [
-            Scene(now.episode, now.step, renderer.draw(now.state, now.trail), now.reward, now.costs)
-            for now in walk(policy, task, episodes, length, seed, deterministic=deterministic)
-            if now.step in wanted or now.last
-        ]
-    finally:
-        renderer.close()
+        scenes = user_scenes(
+            policy,
+            episodes,
+            steps,
+            seed,
+            MOST_FRAMES,
+            deterministic=deterministic,
+            environment=environment,
+            env_args=env_args,
+            trust=trust,
+        )
+        scenes = _moments(scenes, episodes) if sheet else scenes
     with replacing(path) as partial:
-        if path.suffix.lower() == ".png":
+        if sheet:
             _write_sheet(partial, scenes, episodes)
         elif path.suffix.lower() == ".gif":
             _write_gif(partial, scenes)
         else:
             _write_mp4(partial, scenes)
     return scenes
+
+
+def _of_task(
+    policy: LoadedPolicy, sheet: bool, episodes: int, steps: int | None, seed: int, size: int, *, deterministic: bool
+) -> list[Scene]:
+    """Scenes of a built-in task."""
+    from tailsafe.envs.rendering import ImageRenderer
+
+    task = task_of(policy)
+    length = min(steps or task.episode_length, task.episode_length)
+    if sheet:
+        wanted = set(np.linspace(0, length, MOMENTS).round().astype(int).tolist())
+    else:
+        wanted = set(range(0, length + 1, 1 + episodes * length // MOST_FRAMES))
+    renderer = ImageRenderer(task, size, size)
+    try:
+        # An episode that ends before the wanted moments shows its last one.
+        return [
+            Scene(now.episode, now.step, renderer.draw(now.state, now.trail), now.reward, now.costs)
+            for now in walk(policy, task, episodes, length, seed, deterministic=deterministic)
+            if now.step in wanted or now.last
+        ]
+    finally:
+        renderer.close()
+
+
+def _moments(scenes: Sequence[Scene], episodes: int) -> list[Scene]:
+    """Of each episode so many as a picture shows."""
+    chosen: list[Scene] = []
+    for episode in range(episodes):
+        own = [scene for scene in scenes if scene.episode == episode]
+        kept = np.unique(np.linspace(0, len(own) - 1, MOMENTS).round().astype(int))
+        chosen.extend(own[i] for i in kept.tolist())
+    return chosen
 
 
 def _write_sheet(path: Path, scenes: Sequence[Scene], episodes: int) -> None:
@@ -105,8 +134,9 @@ def _write_sheet(path: Path, scenes: Sequence[Scene], episodes: int) -> None:
 def _write_gif(path: Path, scenes: Sequence[Scene]) -> None:
     from PIL import Image
 
-    # One palette for all frames: colours do not flicker, and the file stays small.
-    palette = Image.fromarray(scenes[len(scenes) // 2].image).quantize(128)
+    # One palette for all frames: colours do not flicker, and the file stays small. A few frames have its colours.
+    some = np.unique(np.linspace(0, len(scenes) - 1, _PALETTE_FRAMES).round().astype(int))
+    palette = Image.fromarray(np.concatenate([scenes[i].image for i in some.tolist()])).quantize(128)
     frames = [Image.fromarray(scene.image).quantize(palette=palette, dither=Image.Dither.NONE) for scene in scenes]
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=1000 // _GIF_FPS, loop=0, optimize=False)
 
