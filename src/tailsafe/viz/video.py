@@ -24,7 +24,7 @@ MOMENTS = 4
 # A film has at most this many frames in all; steps in between are left out.
 MOST_FRAMES = 300
 _GIF_FPS, _MP4_FPS = 25, 50
-_PALETTE_FRAMES = 8
+_PALETTE_FRAMES = 16
 
 
 def check_film(path: Path) -> None:
