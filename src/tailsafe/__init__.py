@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tailsafe.training.config import Constraint, TrainConfig
     from tailsafe.training.diagnosis import diagnose
     from tailsafe.training.train import resume, train
+    from tailsafe.training.tune import tune
     from tailsafe.viz.inline import plot
 
 # `gymnasium.make("tailsafe/PointGoal-v0")` works from here on; this imports neither JAX nor MuJoCo.
@@ -45,6 +46,7 @@ _HOME = {
     "diagnose": "training.diagnosis",
     "resume": "training.train",
     "train": "training.train",
+    "tune": "training.tune",
     "certify": "evaluation.certificate",
     "evaluate": "evaluation.verdict",
     "export": "policies.export",
@@ -82,6 +84,7 @@ __all__ = [
     "resume",
     "solve_tabular",
     "train",
+    "tune",
 ]
 
 

@@ -16,6 +16,7 @@ _PACKAGES = {
     "wandb": ("wandb",),
     "mlflow": ("mlflow",),
     "gpu": ("jax[cuda13]", "mujoco-mjx", "warp-lang"),
+    "tune": ("optuna",),
 }
 
 

@@ -21,6 +21,7 @@ COMMANDS = [
     "diagnose",
     "train",
     "resume",
+    "tune",
     "evaluate",
     "certify",
     "front",

@@ -21,6 +21,7 @@ try:
         tabular,
         tasks,
         train,
+        tune,
     )
     from tailsafe.cli.app import app, main
 except KeyboardInterrupt:
@@ -49,4 +50,5 @@ __all__ = [
     "tabular",
     "tasks",
     "train",
+    "tune",
 ]

@@ -31,6 +31,10 @@ EXAMPLES = {
         "tailsafe train point-goal --from runs/a --limit 0.01/step",
     ),
     "resume": ("tailsafe resume runs/a", "tailsafe resume runs/a --steps 1000000"),
+    "tune": (
+        "tailsafe tune point-goal --trials 30 --steps 500000",
+        "tailsafe tune point-goal --trials 30 --tune max_kl=0.002..0.05 --tune critic_rate=0.0003,0.001",
+    ),
     "evaluate": ("tailsafe evaluate runs/a --episodes 2000", "tailsafe evaluate runs/a --json"),
     "render": ("tailsafe render runs/a --out a.mp4", "tailsafe render runs/a --map --episodes 4"),
     "report": ("tailsafe report runs/a runs/b --out compared.html",),

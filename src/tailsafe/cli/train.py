@@ -27,7 +27,7 @@ class Backend(StrEnum):
     mjx = "mjx"
 
 
-def _tasks(incomplete: str) -> list[str]:
+def task_names(incomplete: str) -> list[str]:
     """For the shell."""
     from tailsafe.envs.registration import GYMNASIUM_IDS
 
@@ -35,7 +35,7 @@ def _tasks(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _algorithms(incomplete: str) -> list[str]:
+def algorithm_names(incomplete: str) -> list[str]:
     """For the shell."""
     return [name for name in ALGORITHMS if name.startswith(incomplete)]
 
@@ -47,10 +47,10 @@ def train(
         typer.Argument(
             metavar="TASK",
             help="A task (tailsafe tasks), Gymnasium id, MODULE:CLASS or FILE.py:CLASS.",
-            autocompletion=_tasks,
+            autocompletion=task_names,
         ),
     ],
-    algo: Annotated[str, typer.Option(help=", ".join(ALGORITHMS), autocompletion=_algorithms)] = DEFAULT_ALGORITHM,
+    algo: Annotated[str, typer.Option(help=", ".join(ALGORITHMS), autocompletion=algorithm_names)] = DEFAULT_ALGORITHM,
     risk: Annotated[
         list[str] | None,
         typer.Option(metavar="SPEC", help="Risk measure; repeats in the order of the costs. (default: cvar:0.75)"),

@@ -97,7 +97,7 @@ def train(
     check_sinks(config.log)
     prepare_jax(mjx=config.backend == "mjx")
     folder = None if config.out is None else _new_folder(config.out)
-    plan = _planned(config, risks, limits)
+    plan = planned(config, risks, limits)
     remember(plan.source)
     if folder is None:
         moment = datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -108,7 +108,7 @@ def train(
         return _run(plan, folder, make_progress(progress), callback)
 
 
-def _planned(config: TrainConfig, risks: Sequence[str | SpectralRisk], limits: Sequence[tuple[float, Unit]]) -> Plan:
+def planned(config: TrainConfig, risks: Sequence[str | SpectralRisk], limits: Sequence[tuple[float, Unit]]) -> Plan:
     """The plan; of a run that starts from another one, with what it takes over from that."""
     if config.start is None:
         return make_plan(config, risks, limits)
