@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tailsafe.algorithms.learner import following_rows
-from tailsafe.algorithms.ppo import moved_dual
-from tailsafe.learning.batches import as_segments, rows_of
+from tailsafe.algorithms.cppo import charged_advantage, episode_costs
+from tailsafe.algorithms.cvar_cpo import budget_left, penalized_advantage
+from tailsafe.algorithms.ppo import dual_step
+from tailsafe.learning.batches import next_states, segments_of, states_of
 from tests.algorithms.rival_setup import ENVS, GAMMA, STEPS, experience, make, settings_of
 
 TRACE = 0.97
@@ -17,8 +18,8 @@ TRACE = 0.97
 
 def atoms_of(learner, state, settings, segments):
     """Atoms at the states of the steps and at those after them, as float64."""
-    now = learner._state_atoms(state, settings, rows_of(segments))
-    later = learner._state_atoms(state, settings, following_rows(segments, settings))
+    networks = learner.networks(state, settings)
+    now, later = networks.atoms_at(states_of(segments)), networks.atoms_at(next_states(segments, settings.gamma))
     return np.asarray(now, float), np.asarray(later, float)
 
 
@@ -44,11 +45,7 @@ def setup(name):
     chunk = experience(learner, state, settings, costs=2)
     assert np.asarray(chunk.terminated).any()
     assert np.asarray(chunk.truncated).any()
-    return learner, settings, state, chunk, as_segments(jax_batch(chunk))
-
-
-def jax_batch(chunk):
-    return type(chunk)(**{name: leaf[None] for name, leaf in vars(chunk).items()})
+    return learner, settings, state, chunk, segments_of(chunk)
 
 
 def test_cppo_charges_every_step_with_its_whole_episode():
@@ -57,22 +54,24 @@ def test_cppo_charges_every_step_with_its_whole_episode():
     assert now.shape[0] == 1  # no cost critic
     wanted = reward_advantage(now, later, chunk)
     costs, done = np.asarray(chunk.costs, float), np.asarray(chunk.done)
-    episode_costs = np.zeros_like(costs)
+    episodes = np.zeros_like(costs)
     for env in range(ENVS):
         start = 0
         for end in [*np.flatnonzero(done[:, env]), STEPS - 1]:
             powers = GAMMA ** np.arange(end + 1 - start)
             if end >= start:
-                episode_costs[start : end + 1, env] = powers @ costs[start : end + 1, env]
+                episodes[start : end + 1, env] = powers @ costs[start : end + 1, env]
             start = end + 1
-    excess = np.maximum(episode_costs - np.array([0.8, 1.9]), 0.0)
+    excess = np.maximum(episodes - np.array([0.8, 1.9]), 0.0)
     assert {True, False} == set((excess > 0).ravel())
     wanted -= excess @ np.array([0.7, 1.3])
-    np.testing.assert_allclose(jax.jit(learner._advantage)(state, settings, segments), wanted, atol=2e-5)
+    np.testing.assert_allclose(
+        charged_advantage(learner.networks(state, settings), state, settings, segments), wanted, atol=2e-5
+    )
 
     # The dual step, from the sums of all steps.
-    moved, metrics = learner._dual(state, settings, segments, None)
-    sums = episode_costs.reshape(-1, 2)
+    moved, metrics = dual_step(state, settings, episode_costs(segments).reshape(-1, 2).T)
+    sums = episodes.reshape(-1, 2)
     risk = np.array([0.8, 1.9]) + np.maximum(sums - [0.8, 1.9], 0).mean(0) / 0.25
     np.testing.assert_allclose(metrics["sub_risk"], risk, rtol=1e-5)
     np.testing.assert_allclose(moved.multiplier, np.maximum([0.7, 1.3] + 0.01 * (risk - 2.0), 0), rtol=1e-5)
@@ -82,14 +81,14 @@ def test_cppo_charges_every_step_with_its_whole_episode():
 
 def test_cvar_cpo_budgets_follow_the_recursion_across_episodes():
     """q_0 = beta, q_{t+1} = (q_t - c_t) / gamma; a new episode begins with beta again."""
-    learner, settings, state, chunk, segments = setup("cvar_cpo")
+    _, settings, state, chunk, segments = setup("cvar_cpo")
     costs, done = np.asarray(chunk.costs, float), np.asarray(chunk.done)
     q = np.zeros((STEPS, ENVS, 2))
     for t in range(STEPS):
         q[t] = [0.8, 1.9]
         if t:
             q[t] = np.where(done[t - 1][:, None], [0.8, 1.9], (q[t - 1] - costs[t - 1]) / GAMMA)
-    left = np.moveaxis(np.asarray(learner._left(state, settings, rows_of(segments))), 0, -1)
+    left = np.moveaxis(np.asarray(budget_left(settings.constraints, state.beta, states_of(segments))), 0, -1)
     assert {True, False} == set((q < 0).ravel())
     np.testing.assert_allclose(left, np.maximum(q, 0), atol=1e-5)
 
@@ -108,7 +107,9 @@ def test_cvar_cpo_risk_advantages_are_those_of_the_budget():
         risk = np.maximum(now[1 + i] - q[..., i, None], 0).mean(-1)
         risk_later = np.maximum(later[1 + i] * alive[..., None] - q_later[..., i, None], 0).mean(-1)
         total -= multiplier * gae(GAMMA * risk_later - risk, np.asarray(chunk.done))
-    np.testing.assert_allclose(jax.jit(learner._advantage)(state, settings, segments), total, atol=5e-5)
+    np.testing.assert_allclose(
+        penalized_advantage(learner.networks(state, settings), state, settings, segments), total, atol=5e-5
+    )
 
 
 def test_auxiliary_variables_find_the_quantile():
@@ -116,7 +117,7 @@ def test_auxiliary_variables_find_the_quantile():
     settings = settings_of("cvar_cpo", beta_rate=0.05)
     _, _, state = make("cvar_cpo")
     sums = jnp.asarray(np.random.default_rng(0).gamma(2.0, size=(1, 4000)), float)
-    step = jax.jit(moved_dual)
+    step = jax.jit(dual_step)
     for _ in range(2000):
         state, metrics = step(state, settings, sums)
     ordered = np.sort(np.asarray(sums)[0])
@@ -130,6 +131,6 @@ def test_the_mean_is_cvar_of_level_zero():
     settings = settings_of("cppo", measures=(parse_spectrum("mean"),))
     _, _, state = make("cppo")
     sums = jnp.asarray(np.random.default_rng(1).gamma(2.0, size=(1, 100)), float)
-    moved, metrics = moved_dual(state, settings, sums)
+    moved, metrics = dual_step(state, settings, sums)
     assert float(moved.beta[0]) == 0
     assert float(metrics["sub_risk"][0]) == pytest.approx(float(sums.mean()), rel=1e-5)

@@ -1,6 +1,7 @@
 """Pieces of the update that can be checked without training."""
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -8,12 +9,15 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from tailsafe.algorithms.srcpo import Srcpo, Taken
+from tailsafe.algorithms.primal import policy_step
+from tailsafe.algorithms.srcpo import Srcpo
 from tailsafe.algorithms.srcpo_state import SrcpoConfig
 from tailsafe.bench.update import paper_settings
 from tailsafe.learning.actions import DiscreteActions
-from tailsafe.learning.batches import joined, rows_of, split_by_unit, without_initial
+from tailsafe.learning.batches import ActionAdvantages, joined, minibatches_of, states_of
 from tailsafe.learning.chunks import Chunk
+from tailsafe.learning.risk_estimates import Calibration, calibrated
+from tailsafe.learning.sampler_step import sampler_optimizer
 from tailsafe.risk import CVaR
 
 STATES, ACTIONS = 5, 3
@@ -58,6 +62,11 @@ def every_action_in_every_state():
     )
 
 
+def minibatches(chunk, taken):
+    """One, with an axis in front."""
+    return minibatches_of(*jax.tree.map(lambda leaf: leaf[None], (chunk, taken)), groups=1)
+
+
 def test_scores_of_another_policys_actions_ignore_a_constant_in_the_advantages():
     """E_mu[pi/mu c grad log pi] = 0, so a critic that is wrong by a constant must not move the policy."""
     algorithm, settings, state = make(gradient="score", normalize=False)
@@ -65,25 +74,20 @@ def test_scores_of_another_policys_actions_ignore_a_constant_in_the_advantages()
     parameters, unravel = ravel_pytree(state.policy)
     # A policy far from uniform.
     parameters = 20 * parameters
-    unit = jax.tree.map(lambda leaf: split_by_unit(leaf[None], groups=1)[0], without_initial(chunk))
     policy = unravel(parameters)
     state = replace(state, policy=policy)
-    outputs = policy(algorithm._features(state, settings, rows_of(unit)))
-    ratio = jnp.exp(algorithm.actions.log_prob(outputs, unit.raw_action) - unit.log_prob)
+    networks, risk = algorithm.networks(state, settings), algorithm.risk(state, settings)
+    outputs = policy(networks.features(states_of(chunk)))
+    ratio = jnp.exp(algorithm.actions.log_prob(outputs, chunk.raw_action) - chunk.log_prob)
     assert float(jnp.abs(ratio - 1).max()) > 0.3
-    advantages = jax.random.normal(jax.random.key(1), (STATES * ACTIONS, 2))
+    advantages = jax.random.normal(jax.random.key(1), (STATES * ACTIONS, 2)).reshape(STATES, ACTIONS, 2)
 
     def direction(shift):
-        taken = Taken(advantages + shift, ratio)
-        return algorithm._unit_step(
-            state,
-            settings,
-            jnp.asarray(0.1),
-            unit,
-            chunk.initial_observation,
-            taken,
-            jax.random.key(2),
-        )[0]
+        taken = ActionAdvantages(advantages + shift, ratio)
+        minibatch = jax.tree.map(lambda leaf: leaf[0], minibatches(chunk, taken))
+        fixed = (networks, risk, state, settings, algorithm.config, algorithm.gradient_scale(settings))
+        combine = partial(algorithm.combine, state, settings)
+        return policy_step(*fixed, combine, minibatch, jax.random.key(2)).direction
 
     plain = direction(0.0)
     assert float(jnp.abs(plain).max()) > 1e-3
@@ -112,10 +116,10 @@ def test_a_sampler_that_follows_quantiles_returns_from_the_end_of_its_range():
     """Gradients near the ends are a hundred times smaller than those that drove it there."""
     moved = {}
     for rule in ("explicit", "pathwise"):
-        algorithm, _, state = make(sampler_gradient=rule)
+        state = make(sampler_gradient=rule)[2]
         phi, memory = state.sampler.phi, state.sampler_optimizer
         for gradient in [-0.5] * 100 + [0.005] * 150:
-            step, memory = algorithm._sampler_optimizer.update(jnp.full_like(phi, gradient), memory)
+            step, memory = sampler_optimizer(rule).update(jnp.full_like(phi, gradient), memory)
             phi = phi - 0.1 * step
             if gradient < 0:
                 top = phi
@@ -135,20 +139,20 @@ def test_calibration_moves_the_estimate_towards_finished_episodes():
         truncated=jnp.asarray(ended),
         cost_so_far=jnp.full((*costs.shape, 1), 0.5),
     )
-    units = jax.tree.map(lambda leaf: split_by_unit(leaf[None], groups=1), without_initial(chunk))
+    nothing_taken = ActionAdvantages(jnp.zeros((*costs.shape, 2)), jnp.ones(costs.shape))
+    seen = minibatches(chunk, nothing_taken)
     beta = np.asarray(settings.constraints.beta(chunk.delta[:1, 0]))[0, 0]
     expected = CVaR(0.75).discretize(2).sub_risk(0.5 + costs[ended], beta)
-    values = jnp.asarray([[0.0, 3.0]])
+    values, zero, risk = jnp.asarray([[0.0, 3.0]]), jnp.zeros(1), algorithm.risk(state, settings)
     # Weights 1, 2, 3, ... at first: the second look has 2/3 of the average. Then the given rate.
     for before, rate, gain in [(0, 0.0, 0.0), (1, 0.1, 2 / 3), (1000, 0.1, 0.1), (1000, 1.0, 1.0)]:
-        state = replace(state, looks=jnp.int32(before))
-        rule = replace(settings, calibration=jnp.asarray(rate))
-        moved, noise, looks = algorithm._calibrated(state, rule, units, values)
+        weight = replace(settings, calibration=jnp.asarray(rate)).gain(jnp.int32(before))
+        moved, noise, looks = calibrated(Calibration(zero, zero, jnp.int32(before)), risk, seen, values, weight)
         assert int(looks) == before + 1
         assert float(noise[0]) == pytest.approx(gain * (expected - 3.0) ** 2, rel=1e-5)
         assert float(moved[0]) == pytest.approx(gain * (expected - 3.0), rel=1e-5)
-    nothing = jax.tree.map(jnp.zeros_like, units)
-    moved, _, looks = algorithm._calibrated(state, replace(settings, calibration=jnp.asarray(1.0)), nothing, values)
+    nothing = jax.tree.map(jnp.zeros_like, seen)
+    moved, _, looks = calibrated(Calibration(zero, zero, jnp.int32(1000)), risk, nothing, values, jnp.asarray(1.0))
     assert (float(moved[0]), int(looks)) == (0.0, 1000)
 
 

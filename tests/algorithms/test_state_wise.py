@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tailsafe.algorithms.ppo import Surrogate
+from tailsafe.algorithms.sdpo import state_risks
+from tailsafe.algorithms.wcsac import state_wise_values
 from tailsafe.learning.actions import BoxActions, DiscreteActions
-from tailsafe.learning.batches import as_segments, rows_of
+from tailsafe.learning.batches import segments_of, states_of
 from tailsafe.learning.constraints import stack_constraints
+from tailsafe.learning.surrogate import Surrogate
 from tailsafe.risk import parse_spectrum
 from tests.algorithms.rival_setup import ENVS, GAMMA, OBSERVATIONS, STEPS, experience, make
 
@@ -43,11 +45,10 @@ def test_the_average_of_state_wise_risks_is_below_the_risk_of_the_whole():
 def test_sdpo_critics_see_the_policys_outputs(actions):
     learner, settings, state = make("sdpo", actions=actions)
     chunk = experience(learner, state, settings)
-    segments = as_segments(jax.tree.map(lambda leaf: leaf[None], chunk))
-    seen = learner._critic_features(state, settings, segments)
+    segments, networks = segments_of(chunk), learner.networks(state, settings)
+    seen = networks.inputs_of_steps(segments)
     assert seen.shape == (STEPS, ENVS, OBSERVATIONS + actions.output_size)
-    features = learner._features(state, settings, rows_of(segments))
-    outputs = np.array(state.policy(features))
+    outputs = np.array(state.policy(networks.features(states_of(segments))))
     if isinstance(actions, BoxActions):
         # The mean in units of actions: beyond their bounds there is nothing more to see.
         outputs[..., :2] = np.tanh(outputs[..., :2])
@@ -56,7 +57,7 @@ def test_sdpo_critics_see_the_policys_outputs(actions):
 
 def surrogate(learner, state, settings):
     chunk = experience(learner, state, settings, costs=learner.num_costs)
-    features = learner._features(state, settings, rows_of(chunk)).reshape(-1, OBSERVATIONS)
+    features = learner.networks(state, settings).features(states_of(chunk)).reshape(-1, OBSERVATIONS)
     raw = chunk.raw_action.reshape(-1, learner.actions.size)
     log_prob = learner.actions.log_prob(state.policy(features), raw) + 0.3 * jnp.sin(jnp.arange(raw.shape[0]))
     advantage = jnp.asarray(np.random.default_rng(5).normal(size=raw.shape[0]), float)
@@ -69,14 +70,15 @@ def test_sdpo_loss_within_the_limits_has_a_log_barrier():
     settings = replace(settings, constraints=replace(settings.constraints, limit=jnp.array([50.0, 60.0])))
     batch = surrogate(learner, state, settings)
     noise = learner.actions.noise(jax.random.key(0), batch.features.shape[:-1])
-    loss = float(jax.jit(learner._loss)(state, settings, state.policy, batch, batch.features[:3], noise))
+    networks = learner.networks(state, settings)
+    loss = float(jax.jit(learner.loss(networks, settings, batch.features[:3]))(state.policy, batch, noise))
     outputs = state.policy(batch.features)
     ratio = np.exp(np.asarray(learner.actions.log_prob(outputs, batch.raw_action) - batch.log_prob, float))
     advantage = np.asarray(batch.advantage, float)
     gain = np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage).mean()
     assert (np.abs(ratio - 1) > 0.2).any()
     entropy = float(learner.actions.entropy(outputs, noise).mean())
-    atoms = np.asarray(learner._atoms(state, settings, jnp.concatenate([batch.features, outputs], -1)), float)
+    atoms = np.asarray(networks.atoms(jnp.concatenate([batch.features, outputs], -1)), float)
     risks = [np.mean([settings_risk(row) for row in atoms[1 + i]]) for i in range(2)]
     barrier = -(np.log(50.0 - risks[0]) + np.log(60.0 - risks[1])) / 5
     assert loss == pytest.approx(-gain - 0.1 * entropy + barrier, rel=1e-4)
@@ -90,11 +92,12 @@ def test_sdpo_beyond_the_limits_lowers_the_first_violated_risk_alone():
     learner, settings, state = make("sdpo", costs=2)
     batch = surrogate(learner, state, settings)
     noise = learner.actions.noise(jax.random.key(0), batch.features.shape[:-1])
-    risks = np.asarray(jax.jit(learner.state_risks)(state, settings, state.policy, batch.features), float)
-    valued = jax.jit(jax.value_and_grad(learner._loss, argnums=2))
+    networks = learner.networks(state, settings)
+    risks = np.asarray(state_risks(networks, state.policy, batch.features), float)
     for limits, first in (((100.0, 1e-3), 1), ((1e-3, 1e-3), 0)):
         bound = replace(settings, constraints=replace(settings.constraints, limit=jnp.asarray(limits)))
-        loss, gradient = valued(state, bound, state.policy, batch, batch.features[:3], noise)
+        loss_of = learner.loss(learner.networks(state, bound), bound, batch.features[:3])
+        loss, gradient = jax.jit(jax.value_and_grad(loss_of))(state.policy, batch, noise)
         assert float(loss) == pytest.approx(risks[first], rel=1e-5)
         size = sum(float(jnp.abs(leaf).sum()) for leaf in jax.tree.leaves(gradient))
         assert 0 < size < np.inf
@@ -170,16 +173,14 @@ def test_default_entropy_targets():
 def test_discrete_expectations_are_exact():
     """sum_a pi(a) of values and risks at every action, whatever the noise."""
     learner, settings, state, rows = wcsac(actions=DiscreteActions(3))
-    found = [
-        np.asarray(learner._worth_of(state, settings, state.policy, rows_of(rows), jax.random.key(k))[0])
-        for k in (0, 1)
-    ]
+    networks, states = learner.networks(state, settings), states_of(rows)
+    found = [np.asarray(state_wise_values(networks, state.policy, states, jax.random.key(k))[0]) for k in (0, 1)]
     np.testing.assert_array_equal(*found)
     chances = np.asarray(jax.nn.softmax(state.policy(rows.observation)), float)
     wanted = np.zeros_like(found[0], float)
     for action in range(3):
         inputs = jnp.concatenate([rows.observation, jnp.broadcast_to(jnp.eye(3)[action], chances.shape)], -1)
-        atoms = np.asarray(learner._atoms(state, settings, inputs), float)
+        atoms = np.asarray(networks.atoms(inputs), float)
         risk = [settings_risk(row) for row in atoms[1]]
         wanted += chances[:, action] * np.stack([atoms[0].mean(-1), risk])
     np.testing.assert_allclose(found[0], wanted, atol=1e-5)

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 import tailsafe as ts
 from tailsafe.errors import InputError
-from tailsafe.learning.batches import Rows
+from tailsafe.learning.batches import AugmentedStates
 from tailsafe.policies.metadata import PolicyDescription
 from tailsafe.policies.policy import load_policy
 from tests.policies.hand_made import box_description, finite_description, reseal, save, save_learner
@@ -37,7 +37,8 @@ def run(saved, tmp_path):
 
 def features_of(algorithm, settings, state, observation, cost_so_far, discount):
     delta = np.broadcast_to(state.sampler.mode, (len(observation), state.sampler.mode.size))
-    return algorithm._features(state, settings, Rows(observation, delta, cost_so_far, discount))
+    states = AugmentedStates(observation, delta, cost_so_far, discount)
+    return algorithm.networks(state, settings).features(states)
 
 
 @pytest.mark.parametrize(("augmented", "fixed_log_std"), [(False, None), (True, -0.7)])

@@ -6,20 +6,26 @@ itself is averaged over states: less than the risk of the whole, so limits can b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from tailsafe.algorithms.learner import Metrics
-from tailsafe.algorithms.ppo import CriticPpoConfig, PpoLearner, PpoSettings, PpoState, Surrogate
+from tailsafe.algorithms import ppo
+from tailsafe.algorithms.common import remember
+from tailsafe.algorithms.learner import Learner, Metrics
+from tailsafe.algorithms.ppo import CriticPpoConfig, PpoSettings, PpoState
 from tailsafe.algorithms.registry import Algorithm
+from tailsafe.algorithms.state import PRECISIONS
 from tailsafe.fields import scalar
-from tailsafe.learning.batches import Rows, rows_of
+from tailsafe.learning.actor_critic import ActorCritic
+from tailsafe.learning.advantages import reward_advantage
+from tailsafe.learning.batches import initial_states, segments_of, states_of
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.networks import Policy
+from tailsafe.learning.surrogate import PolicyLoss, Surrogate
+from tailsafe.risk.spectra import SpectralRisk
 
 
 @jax.tree_util.register_dataclass
@@ -32,58 +38,71 @@ class SdpoSettings(PpoSettings):
     )
 
 
-class Sdpo(PpoLearner[CriticPpoConfig]):
+class Sdpo(Learner[CriticPpoConfig]):
     """Reward by PPO within the limits; beyond them the first risk that exceeds its own is lowered alone."""
 
-    @property
-    def critic_extra(self) -> int:
-        return self.actions.output_size
+    critic_input = "outputs"
+    not_for_acting = ("policy_optimizer",)
+
+    @classmethod
+    def refusal(cls, config: CriticPpoConfig, measures: list[SpectralRisk]) -> str | None:
+        return ppo.only_newest_chunk(config)
 
     def init(self, key: PRNGKeyArray, settings: SdpoSettings) -> PpoState:
-        return PpoState(**self._ppo_beginning(key, settings))
+        """Fresh networks."""
+        return PpoState(**ppo.ppo_fields(self.initial_fields(key, settings), settings, self.config))
 
-    def _state_inputs(self, state: Any, settings: Any, rows: Rows) -> Float[Array, "... i"]:
-        features = self._features(state, settings, rows)
-        return jnp.concatenate([features, self.actions.shown(state.policy(features))], axis=-1)
+    def update(
+        self, state: PpoState, settings: SdpoSettings, chunk: Chunk, key: PRNGKeyArray
+    ) -> tuple[PpoState, Metrics]:
+        """Learn from a chunk: critics, then policy, then what its risks are. The key is used up."""
+        for_critics, for_policy = jax.random.split(key)
+        state = remember(state, chunk, normalize=self.config.normalize)
+        segments = segments_of(chunk)
+        fixed = (settings, self.config, segments)
+        with jax.default_matmul_precision(PRECISIONS[self.config.precision].products):
+            networks = self.networks(state, settings)
+            advantage = reward_advantage(networks, segments, settings.gamma, settings.trace)
+            state, critic_metrics = ppo.update_critics(networks, state, *fixed, for_critics)
+            networks = self.networks(state, settings)
+            initial = networks.features(initial_states(chunk.initial_observation, chunk.delta[0], self.num_costs))
+            loss = self.loss(networks, settings, initial)
+            state, policy_metrics = ppo.update_policy(networks, state, *fixed, advantage, loss, for_policy)
+            networks = self.networks(state, settings)
+            features = initial if self.config.estimator == "initial" else networks.features(states_of(segments))
+            risks = state_risks(networks, state.policy, features.reshape(-1, features.shape[-1]))
+            violated = (risks > settings.target).any().astype(risks.dtype)
+        return replace(state, updates=state.updates + 1), critic_metrics | policy_metrics | {
+            "sub_risk": risks,
+            "violated": violated,
+        }
 
-    def _advantage(self, state: PpoState, settings: SdpoSettings, segments: Chunk) -> Float[Array, "T N"]:
-        return self._reward_advantage(state, settings, segments)
+    def loss(self, networks: ActorCritic, settings: SdpoSettings, initial: Float[Array, "N i"]) -> PolicyLoss:
+        """PPO's loss with a log barrier, or a violated risk. initial: features of initial states."""
+        within = ppo.clipped(networks, settings, self.config)
 
-    def state_risks(
-        self, state: PpoState, settings: SdpoSettings, policy: Policy, features: Float[Array, "B i"]
-    ) -> Float[Array, " C"]:
-        """Mean over states of the risk of each, with gradients through the policy's outputs."""
-        inputs = jnp.concatenate([features, self.actions.shown(policy(features))], axis=-1)
-        return settings.constraints.state_wise(self._atoms(state, settings, inputs)[1:]).mean(-1)
+        def loss_of(policy: Policy, batch: Surrogate, noise: Float[Array, "B A"]) -> Float[Array, ""]:
+            risks = state_risks(networks, policy, batch.features)
+            value = risks
+            if self.config.estimator == "initial":
+                # Initial states say how large the risk is; all states, as many as an episode has, where it comes from.
+                level = jax.lax.stop_gradient(state_risks(networks, policy, initial))
+                value = level + settings.horizon * (risks - jax.lax.stop_gradient(risks))
+            room = settings.target - value
+            # log(room + 1e-8) where there is room; the other branch must not make its gradient infinite.
+            barrier = -jnp.log(jnp.where(room > 0, room, 1.0) + 1e-8).sum() / settings.barrier
+            allowed = within(policy, batch, noise) + barrier
+            first = jnp.argmax(room < 0)
+            loss: Array = jnp.where((room < 0).any(), value[first], allowed)
+            return loss
 
-    def _loss(
-        self,
-        state: PpoState,
-        settings: SdpoSettings,
-        policy: Policy,
-        batch: Surrogate,
-        initial: Float[Array, "N i"],
-        noise: Float[Array, "B A"],
-    ) -> Float[Array, ""]:
-        risks = self.state_risks(state, settings, policy, batch.features)
-        value = risks
-        if self.config.estimator == "initial":
-            # Initial states say how large the risk is; all states, as many as an episode has, say where it comes from.
-            level = jax.lax.stop_gradient(self.state_risks(state, settings, policy, initial))
-            value = level + settings.horizon * (risks - jax.lax.stop_gradient(risks))
-        room = settings.target - value
-        # log(room + 1e-8) where there is room; the other branch must not make its gradient infinite.
-        barrier = -jnp.log(jnp.where(room > 0, room, 1.0) + 1e-8).sum() / settings.barrier
-        within = super()._loss(state, settings, policy, batch, initial, noise) + barrier
-        first = jnp.argmax(room < 0)
-        loss: Array = jnp.where((room < 0).any(), value[first], within)
-        return loss
+        return loss_of
 
-    def _dual(self, state: PpoState, settings: SdpoSettings, segments: Chunk, initial: Rows) -> tuple[Any, Metrics]:
-        rows = rows_of(segments) if self.config.estimator == "visited" else initial
-        features = self._features(state, settings, rows)
-        risks = self.state_risks(state, settings, state.policy, features.reshape(-1, features.shape[-1]))
-        return state, {"sub_risk": risks, "violated": (risks > settings.target).any().astype(risks.dtype)}
+
+def state_risks(networks: ActorCritic, policy: Policy, features: Float[Array, "B i"]) -> Float[Array, " C"]:
+    """Mean over states of the risk of each, with gradients through the policy's outputs."""
+    atoms = networks.atoms(networks.state_inputs(features, policy))
+    return networks.constraints.state_wise(atoms[1:]).mean(-1)
 
 
 ALGORITHM = Algorithm(Sdpo, CriticPpoConfig, SdpoSettings)

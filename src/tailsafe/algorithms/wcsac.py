@@ -16,15 +16,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from tailsafe.algorithms.learner import Learner, Metrics, following_rows
+from tailsafe.algorithms.common import remember
+from tailsafe.algorithms.learner import Learner, Metrics
 from tailsafe.algorithms.registry import Algorithm
 from tailsafe.algorithms.state import PRECISIONS, LearnerConfig, LearnerSettings, LearnerState
 from tailsafe.fields import scalar, setting
 from tailsafe.learning.actions import DiscreteActions
-from tailsafe.learning.batches import Rows, rows_of
+from tailsafe.learning.actor_critic import ActorCritic
+from tailsafe.learning.batches import AugmentedStates, initial_states, next_states, states_of
 from tailsafe.learning.chunks import Chunk
-from tailsafe.learning.critics import ADAM, clipped_adam, quantile_loss
-from tailsafe.learning.networks import Critics, Policy, pooled
+from tailsafe.learning.critics import ADAM, clipped_adam, critic_optimizer, quantile_loss
+from tailsafe.learning.networks import Critics, Policy
 
 # Logarithms of temperature and multipliers stay within this.
 _LARGEST_LOG = 8.0
@@ -90,6 +92,8 @@ class WcsacState(LearnerState):
 class Wcsac(Learner[WcsacConfig]):
     """Soft actor-critic with a multiplier for every risk."""
 
+    not_for_acting = ("target_critics", "policy_optimizer", "temperature_optimizer", "multiplier_optimizer")
+
     @property
     def entropy_target(self) -> float:
         """What the temperature keeps the entropy at."""
@@ -105,7 +109,7 @@ class Wcsac(Learner[WcsacConfig]):
         return self.config.fixed_log_std is None
 
     def init(self, key: PRNGKeyArray, settings: WcsacSettings) -> WcsacState:
-        fields = self._beginning(key, settings)
+        fields = self.initial_fields(key, settings)
         nothing = jnp.zeros(self.num_costs)
         return WcsacState(
             **fields,
@@ -117,17 +121,11 @@ class Wcsac(Learner[WcsacConfig]):
             multiplier_optimizer=ADAM.init(nothing),
         )
 
-    def acting(self, state: WcsacState) -> Any:
-        unused: dict[str, Any] = dict.fromkeys(
-            ("target_critics", "policy_optimizer", "temperature_optimizer", "multiplier_optimizer")
-        )
-        return replace(super().acting(state), **unused)
-
     def update(
         self, state: WcsacState, settings: WcsacSettings, chunk: Chunk, key: PRNGKeyArray
     ) -> tuple[WcsacState, Metrics]:
         """Remember a chunk, then take gradient steps on minibatches. The key is used up."""
-        state = self._received(state, chunk)
+        state = remember(state, chunk, normalize=self.config.normalize)
 
         # The memory does not change here: it stays outside of the loop.
         replay = state.replay
@@ -149,9 +147,14 @@ class Wcsac(Learner[WcsacConfig]):
         """One gradient step of everything on a minibatch: critics, policy, temperature, multipliers."""
         for_target, for_policy = jax.random.split(key)
         targets = self.one_step_targets(state, settings, batch, for_target)
-        state, losses = self._stepped_critics(state, settings, batch, targets)
-        state, policy_metrics, risks = self._stepped_policy(state, settings, batch, for_policy)
-        state = self._stepped_multipliers(state, settings, risks)
+        state, losses = self.step_critics(state, settings, batch, targets)
+        networks = self.networks(state, settings)
+        state, policy_metrics, risks = self.step_policy(state, settings, batch, for_policy)
+        if self.config.estimator == "initial":
+            at_start = initial_states(batch.initial_observation, batch.delta, self.num_costs)
+            risks = state_wise_values(networks, networks.policy, at_start, for_policy)[0][1:].mean(-1)
+        state = self.step_temperature(state, settings, policy_metrics["entropy"])
+        state = step_multipliers(state, settings, risks)
         metrics = {"reward_critic_loss": losses[0], "cost_critic_loss": losses[1:], "sub_risk": risks}
         return state, metrics | policy_metrics | {"multiplier": jnp.exp(state.log_multiplier)}
 
@@ -159,55 +162,44 @@ class Wcsac(Learner[WcsacConfig]):
         self, state: WcsacState, settings: WcsacSettings, batch: Chunk, key: PRNGKeyArray
     ) -> Float[Array, "S B K"]:
         """x + gamma (1 - terminated) Z_target(s', a'); the reward's with -temperature log pi(a' | s') inside."""
-        features = self._features(state, settings, following_rows(batch, settings))
-        outputs = state.policy(features)
-        raw = self.actions.sample(outputs, self.actions.noise(key, outputs.shape[:-1]))
-        inputs = jnp.concatenate([features, self.actions.embed(raw)], axis=-1)
-        atoms = pooled(state.target_critics(inputs, self._largest_return(settings)))
+        networks = replace(self.networks(state, settings), critics=state.target_critics)
+        features = networks.features(next_states(batch, settings.gamma))
+        outputs, raw = networks.act(features, key)
+        atoms = networks.atoms(jnp.concatenate([features, self.actions.embed(raw)], axis=-1))
         if self.soft:
             surprise = jnp.exp(state.log_temperature) * self.actions.log_prob(outputs, raw)
             atoms = atoms.at[0].add(-surprise[:, None])
         signals = jnp.concatenate([batch.reward[:, None], batch.costs], axis=-1).T
         return signals[..., None] + settings.gamma * (1.0 - batch.terminated)[:, None] * atoms
 
-    def _stepped_critics(
+    def step_critics(
         self, state: WcsacState, settings: WcsacSettings, batch: Chunk, targets: Float[Array, "S B K"]
     ) -> tuple[WcsacState, Float[Array, " S"]]:
-        features = self._critic_features(state, settings, batch)
+        """One step of quantile regression; target critics follow."""
+        networks = self.networks(state, settings)
+        features = networks.inputs_of_steps(batch)
         dtype = PRECISIONS[self.config.precision].critics
 
         def loss(critics: Critics) -> tuple[Array, Array]:
-            quantiles = critics(features, self._largest_return(settings), dtype)
+            quantiles = critics(features, networks.largest_return, dtype)
             apart = jax.vmap(lambda q, t: quantile_loss(q[None], t[None]))(quantiles, targets)
             return apart.sum(), apart
 
         gradients, losses = jax.grad(loss, has_aux=True)(state.critics)
-        updates, optimizer = self._critic_optimizer.update(gradients, state.critic_optimizer)
+        updates, optimizer = critic_optimizer(self.config.critic_clip).update(gradients, state.critic_optimizer)
         critics = eqx.apply_updates(state.critics, jax.tree.map(lambda step: -settings.critic_rate * step, updates))
         lagging = jax.tree.map(lambda old, new: old + settings.polyak * (new - old), state.target_critics, critics)
         return replace(state, critics=critics, critic_optimizer=optimizer, target_critics=lagging), losses
 
-    def _worth_of(
-        self, state: WcsacState, settings: WcsacSettings, policy: Policy, rows: Rows, key: PRNGKeyArray
-    ) -> tuple[Float[Array, "1+C B"], Float[Array, " B"]]:
-        """E[Z_R], the risk of every cost, and the entropy at each state, differentiable in the policy."""
-        features = self._features(state, settings, rows)
-        outputs = policy(features)
-        noise = self.actions.noise(key, outputs.shape[:-1])
-
-        def of(actions: Float[Array, "B A"]) -> Float[Array, "1+C B"]:
-            atoms = self._atoms(state, settings, jnp.concatenate([features, actions], axis=-1))
-            return jnp.concatenate([atoms[:1].mean(-1), settings.constraints.state_wise(atoms[1:])])
-
-        return self.actions.expectation(outputs, noise, of), self.actions.entropy(outputs, noise)
-
-    def _stepped_policy(
+    def step_policy(
         self, state: WcsacState, settings: WcsacSettings, batch: Chunk, key: PRNGKeyArray
     ) -> tuple[WcsacState, Metrics, Float[Array, " C"]]:
+        """One step along reward, risks times multipliers, and entropy. Also the risks at the minibatch's states."""
+        networks = self.networks(state, settings)
         temperature = jnp.exp(state.log_temperature) if self.soft else jnp.zeros(())
 
         def loss(policy: Policy) -> tuple[Array, tuple[Array, Array]]:
-            values, entropy = self._worth_of(state, settings, policy, rows_of(batch), key)
+            values, entropy = state_wise_values(networks, policy, states_of(batch), key)
             values, entropy = values.mean(-1), entropy.mean()
             weighed = jnp.exp(state.log_multiplier) @ values[1:]
             return weighed - values[0] - temperature * entropy, (values, entropy)
@@ -215,24 +207,40 @@ class Wcsac(Learner[WcsacConfig]):
         gradients, (values, entropy) = jax.grad(loss, has_aux=True)(state.policy)
         updates, optimizer = clipped_adam(self.config.policy_clip).update(gradients, state.policy_optimizer)
         policy = eqx.apply_updates(state.policy, jax.tree.map(lambda step: -settings.policy_rate * step, updates))
-        risks = values[1:]
-        if self.config.estimator == "initial":
-            at_start = self._initial_rows(batch.initial_observation, batch.delta)
-            risks = self._worth_of(state, settings, state.policy, at_start, key)[0][1:].mean(-1)
-        if self.soft:
-            # d/dx of exp(x) (entropy - target).
-            step, memory = ADAM.update(temperature * (entropy - self.entropy_target), state.temperature_optimizer)
-            moved = _bounded(state.log_temperature - settings.temperature_rate * step)
-            state = replace(state, log_temperature=moved, temperature_optimizer=memory)
         metrics = {"entropy": entropy, "temperature": temperature, "objective": values[0]}
-        return replace(state, policy=policy, policy_optimizer=optimizer), metrics, risks
+        return replace(state, policy=policy, policy_optimizer=optimizer), metrics, values[1:]
 
-    def _stepped_multipliers(self, state: WcsacState, settings: WcsacSettings, risks: Float[Array, " C"]) -> WcsacState:
-        """Descend exp(y) (d - risk): a multiplier grows while its risk exceeds the limit."""
-        gradient = jnp.exp(state.log_multiplier) * (settings.target - risks)
-        step, memory = ADAM.update(gradient, state.multiplier_optimizer)
-        moved = _bounded(state.log_multiplier - settings.multiplier_rate * step)
-        return replace(state, log_multiplier=moved, multiplier_optimizer=memory)
+    def step_temperature(self, state: WcsacState, settings: WcsacSettings, entropy: Float[Array, ""]) -> WcsacState:
+        """Descend exp(x) (entropy - target): the temperature grows while there is too little entropy."""
+        if not self.soft:
+            return state
+        gradient = jnp.exp(state.log_temperature) * (entropy - self.entropy_target)
+        step, memory = ADAM.update(gradient, state.temperature_optimizer)
+        moved = _bounded(state.log_temperature - settings.temperature_rate * step)
+        return replace(state, log_temperature=moved, temperature_optimizer=memory)
+
+
+def state_wise_values(
+    networks: ActorCritic, policy: Policy, states: AugmentedStates, key: PRNGKeyArray
+) -> tuple[Float[Array, "1+C B"], Float[Array, " B"]]:
+    """E[Z_R], the risk of every cost, and the entropy at each state, differentiable in the policy."""
+    features, actions = networks.features(states), networks.actions
+    outputs = policy(features)
+    noise = actions.noise(key, outputs.shape[:-1])
+
+    def of(chosen: Float[Array, "B A"]) -> Float[Array, "1+C B"]:
+        atoms = networks.atoms(jnp.concatenate([features, chosen], axis=-1))
+        return jnp.concatenate([atoms[:1].mean(-1), networks.constraints.state_wise(atoms[1:])])
+
+    return actions.expectation(outputs, noise, of), actions.entropy(outputs, noise)
+
+
+def step_multipliers(state: WcsacState, settings: WcsacSettings, risks: Float[Array, " C"]) -> WcsacState:
+    """Descend exp(y) (d - risk): a multiplier grows while its risk exceeds the limit."""
+    gradient = jnp.exp(state.log_multiplier) * (settings.target - risks)
+    step, memory = ADAM.update(gradient, state.multiplier_optimizer)
+    moved = _bounded(state.log_multiplier - settings.multiplier_rate * step)
+    return replace(state, log_multiplier=moved, multiplier_optimizer=memory)
 
 
 def _bounded(log: Float[Array, ...]) -> Float[Array, ...]:

@@ -1,8 +1,10 @@
-"""Chunks in the shapes that learning needs: rows of augmented states, segments in time, units of one beta."""
+"""Chunks in the shapes that learning needs: augmented states, segments in time, minibatches of one beta."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,21 +15,41 @@ from tailsafe.learning.chunks import Chunk
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Rows:
-    """Augmented states and what was done there, one row each; leaves have leading axes (...)."""
+class AugmentedStates:
+    """States together with the discounted cost so far D, the discount b = gamma^t, and the increments of beta in force.
 
-    observation: Array
-    delta: Array
-    cost_so_far: Array
-    discount: Array
+    Leaves have any leading axes (...).
+    """
+
+    observation: Float[Array, "... O"]
+    delta: Float[Array, "... n"]
+    cost_so_far: Float[Array, "... C"]
+    discount: Float[Array, ...]
 
 
-def rows_of(chunk: Chunk) -> Rows:
-    return Rows(chunk.observation, chunk.delta, chunk.cost_so_far, chunk.discount)
+def states_of(chunk: Chunk) -> AugmentedStates:
+    """Where the steps began."""
+    return AugmentedStates(chunk.observation, chunk.delta, chunk.cost_so_far, chunk.discount)
+
+
+def next_states(chunk: Chunk, gamma: Float[Array, ""]) -> AugmentedStates:
+    """Where the steps led to."""
+    return AugmentedStates(
+        chunk.next_observation,
+        chunk.delta,
+        chunk.cost_so_far + chunk.discount[..., None] * chunk.costs,
+        chunk.discount * gamma,
+    )
+
+
+def initial_states(observation: Float[Array, "B O"], delta: Float[Array, "B n"], num_costs: int) -> AugmentedStates:
+    """Where episodes begin: nothing is paid yet, D = 0 and b = 1."""
+    count = observation.shape[0]
+    return AugmentedStates(observation, delta, jnp.zeros((count, num_costs)), jnp.ones(count))
 
 
 def without_initial(batch: Chunk) -> Chunk:
-    """`initial_observation` has no time axis; units carry it apart."""
+    """`initial_observation` has no time axis; minibatches carry it apart."""
     return replace(batch, initial_observation=batch.observation)
 
 
@@ -43,8 +65,13 @@ def as_segments(batch: Chunk) -> Chunk:
     return segments
 
 
+def segments_of(chunk: Chunk) -> Chunk:
+    """A chunk (T, N, ...) by itself as segments."""
+    return as_segments(jax.tree.map(lambda leaf: leaf[None], chunk))
+
+
 def joined(batch: Chunk) -> Chunk:
-    """(R, T, N, ...) -> (1, R T, N, ...): all chunks as one, for units that span them."""
+    """(R, T, N, ...) -> (1, R T, N, ...): all chunks as one, for minibatches that span them."""
 
     def pool(leaf: Array) -> Array:
         return leaf.reshape(1, leaf.shape[0] * leaf.shape[1], *leaf.shape[2:])
@@ -54,13 +81,45 @@ def joined(batch: Chunk) -> Chunk:
     return replace(pooled, initial_observation=initial.reshape(1, -1, initial.shape[-1]))
 
 
-def split_by_unit(leaf: Float[Array, "R T N ..."], groups: int) -> Float[Array, "U B ..."]:
-    """Split environments into groups; a unit is one group of one chunk, its rows in the order (T, N / groups)."""
+class ActionAdvantages(NamedTuple):
+    """About the actions taken: advantages of every signal, and importance ratios pi / mu."""
+
+    advantages: Float[Array, "... S"]
+    ratio: Float[Array, ...]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Minibatch:
+    """What one policy gradient is computed from: one group of environments of a chunk, (beta, tau) of Algorithm 2.
+
+    steps: leaves (B, ...), in the order (T, N / groups). initial_observation (N / groups, O). taken: about the actions
+    of the steps. Several minibatches have one more axis in front.
+    """
+
+    steps: Chunk
+    initial_observation: Float[Array, "N O"]
+    taken: ActionAdvantages
+
+    @property
+    def states(self) -> AugmentedStates:
+        """Where the steps began."""
+        return states_of(self.steps)
+
+
+def minibatches_of(batch: Chunk, taken: ActionAdvantages, groups: int, *, join: bool = False) -> Minibatch:
+    """One minibatch per group of every chunk (R, T, N, ...); with `join` one per group of all chunks together."""
+    if join:
+        batch, taken = joined(batch), jax.tree.map(lambda leaf: leaf.reshape(1, -1, *leaf.shape[2:]), taken)
+    split = partial(split_groups, groups=groups)
+    steps, initial = jax.tree.map(split, without_initial(batch)), batch.initial_observation
+    chunks, envs, size = initial.shape
+    initial = initial.reshape(chunks * groups, envs // groups, size)
+    return Minibatch(steps, initial, jax.tree.map(split, taken))
+
+
+def split_groups(leaf: Float[Array, "R T N ..."], groups: int) -> Float[Array, "U B ..."]:
+    """Split environments into groups: each group of each chunk, its rows in the order (T, N / groups)."""
     chunks, steps, envs, *rest = leaf.shape
     leaf = leaf.reshape(chunks, steps, groups, envs // groups, *rest)
     return jnp.moveaxis(leaf, 2, 1).reshape(chunks * groups, steps * (envs // groups), *rest)
-
-
-def initial_by_unit(initial: Float[Array, "R N O"], groups: int) -> Float[Array, "U N/G O"]:
-    chunks, envs, size = initial.shape
-    return initial.reshape(chunks * groups, envs // groups, size)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from tailsafe.learning.networks import Critics
 
@@ -124,3 +124,15 @@ def fit_critics(
     before = jax.vmap(lambda q, t: quantile_loss(q[None], t[None]))(quantiles, wanted[:, 0])
     critics, optimizer_state = jax.lax.fori_loop(0, iterations, iterate, (critics, optimizer_state))
     return critics, optimizer_state, before
+
+
+def shuffled(
+    inputs: Float[Array, "T B i"], targets: Float[Array, "S T B K"], minibatches: int, key: PRNGKeyArray
+) -> tuple[Float[Array, "R i"], Float[Array, "S R K"]]:
+    """Rows for `fit_critics`, in random order where there is more than one part."""
+    inputs = inputs.reshape(-1, inputs.shape[-1])
+    targets = targets.reshape(targets.shape[0], -1, targets.shape[-1])
+    if minibatches == 1:
+        return inputs, targets
+    order = jax.random.permutation(key, inputs.shape[0])
+    return inputs[order], targets[:, order]

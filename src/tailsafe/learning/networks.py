@@ -114,6 +114,16 @@ class Critics(eqx.Module):
     ) -> None:
         self.body = Stack(key, (inputs, *hidden, quantiles), initialization, (signals, ensemble), head_scale=0.1)
 
+    @property
+    def signals(self) -> int:
+        """S: the reward and the costs."""
+        return self.body.weights[0].shape[0]
+
+    @property
+    def atoms(self) -> int:
+        """K: the quantiles of all networks of a signal."""
+        return self.body.weights[0].shape[1] * self.body.weights[-1].shape[-1]
+
     def __call__(
         self, features: Float[Array, "... B i"], largest_return: Float[Array, " C"], dtype: DTypeLike | None = None
     ) -> Float[Array, "S E B L"]:

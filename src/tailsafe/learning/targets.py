@@ -11,7 +11,11 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from tailsafe.learning.actor_critic import ActorCritic
+from tailsafe.learning.batches import next_states, states_of
+from tailsafe.learning.chunks import Chunk
 
 Projection = Literal["cell_mean", "interpolate"]
 LARGEST_RATIO = 100.0
@@ -134,3 +138,39 @@ def td_lambda(
     last = (project(next_atoms[-1], next_atoms[-1], even, count, projection), jnp.ones_like(ratio[-1]))
     inputs = (one_step, signal, alive, ended, later_ratio)
     return jax.lax.scan(backward, last, inputs, reverse=True)[1]
+
+
+def critic_targets(
+    networks: ActorCritic,
+    segments: Chunk,
+    gamma: Float[Array, ""],
+    trace: Float[Array, ""],
+    count: int,
+    projection: Projection,
+    key: PRNGKeyArray,
+) -> tuple[Float[Array, "S T B K"], Float[Array, "T B"]]:
+    """TD(lambda) targets of all signals on segments (T, B), and the importance ratios pi / mu of the actions taken."""
+    outputs = networks.policy(networks.features(states_of(segments)))
+    log_ratio = networks.actions.log_prob(outputs, segments.raw_action) - segments.log_prob
+    ratio = jnp.clip(jnp.exp(log_ratio), 0.0, LARGEST_RATIO)
+    atoms = jnp.sort(networks.atoms_at(next_states(segments, gamma), key), axis=-1)
+    signals = jnp.concatenate([segments.reward[..., None], segments.costs], axis=-1)[..., : networks.critics.signals]
+    steps = signals.shape[0]
+
+    # Segments and signals are one axis of independent rows.
+    def for_every_signal(values: Array) -> Array:
+        return jnp.broadcast_to(values[..., None], signals.shape).reshape(steps, -1)
+
+    targets = td_lambda(
+        signals.reshape(steps, -1),
+        jnp.transpose(atoms, (1, 3, 2, 0)).reshape(steps, atoms.shape[-1], -1),
+        for_every_signal(ratio),
+        for_every_signal(segments.terminated),
+        for_every_signal(segments.done),
+        gamma,
+        trace,
+        count,
+        projection,
+    )
+    targets = targets.reshape(*targets.shape[:2], *signals.shape[1:])
+    return jnp.transpose(targets, (3, 0, 2, 1)), ratio

@@ -126,3 +126,16 @@ def inner_products(solved: Float[Array, "G P"], gradients: Float[Array, "G P"]) 
     """<x, y> = x' H^-1 y between all gradients, symmetric."""
     gram = solved @ gradients.T
     return 0.5 * (gram + gram.T)
+
+
+def within_kl(
+    kl: Callable[[Array], Array], direction: Float[Array, " P"], largest: Float[Array, ""], *, measured: bool
+) -> tuple[Float[Array, " P"], Float[Array, ""]]:
+    """The direction, shortened where its KL divergence exceeds the largest, and what it takes then.
+
+    kl: of a step. measured: whether the shortened step is measured again. KL grows with the square of the step.
+    """
+    full = kl(direction)
+    factor = jnp.where(full > largest, jnp.sqrt(largest / jnp.maximum(full, 1e-30)), 1.0)
+    spent = jnp.where(full > largest, kl(factor * direction), full) if measured else full
+    return factor * direction, spent

@@ -257,7 +257,7 @@ class LoadedPolicy:
         return self._episode.cost_so_far.astype(np.float32), self._episode.discount.astype(np.float32)
 
     def _outputs(self, observation: Array, cost_so_far: Array, discount: Array) -> Array:
-        """What the network returns; the learner's own features, see `Learner._features`."""
+        """What the network returns; the learner's own features, see `ActorCritic.features`."""
         network = self.description.network
         parts = [self.normalizer(observation, network.clip_observation)]
         if network.augmented:

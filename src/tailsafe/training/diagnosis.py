@@ -19,11 +19,13 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import NDArray
 
-from tailsafe.algorithms.primal import PrimalLearner
+from tailsafe.algorithms import primal
+from tailsafe.algorithms.registry import ALGORITHMS, algorithm_of
+from tailsafe.algorithms.state import PrimalConfig
 from tailsafe.errors import InputError
 from tailsafe.evaluation.environments import open_stage
 from tailsafe.evaluation.episodes import Episodes, play
-from tailsafe.learning.batches import as_segments, joined, split_by_unit, without_initial
+from tailsafe.learning.batches import Minibatch, as_segments, initial_states, minibatches_of
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.trust_region import conjugate_gradient
 from tailsafe.policies.policy import LoadedPolicy, load_policy
@@ -209,10 +211,11 @@ def _plan(folder: Path, config: TrainConfig, task: Any) -> Plan:
     if config.task is None and task is None:
         raise InputError(f"{folder}: was started from an environment object; use ts.diagnose(folder, task=...)")
     plan = make_plan(replace(config, task=task) if task is not None else config)
-    if not isinstance(plan.algorithm, PrimalLearner):
+    if not isinstance(plan.algorithm.config, PrimalConfig):
+        able = [name for name in ALGORITHMS if issubclass(algorithm_of(name).config, PrimalConfig)]
         raise InputError(
             f"{folder}: {config.algorithm} does not step along gradients in a trust region; diagnose takes runs of "
-            "srcpo and sdac"
+            f"{' and '.join(able)}"
         )
     return plan
 
@@ -237,30 +240,30 @@ def _measure(
     the learner's estimates of (J_R, J_C), and the critics' atoms at initial states.
     """
     for_taken, for_gradient, for_values, for_atoms = jax.random.split(key, 4)
-    segments = as_segments(chunks)
-    taken = algorithm.judged(learner, settings, chunks, segments, for_taken)[1]
-    units = jax.tree.map(lambda leaf: split_by_unit(leaf, 1), without_initial(chunks))
-    by_unit = jax.tree.map(lambda leaf: split_by_unit(leaf, 1), taken)
-    rollouts, envs = chunks.initial_observation.shape[:2]
+    config, segments, rollouts = algorithm.config, as_segments(chunks), chunks.reward.shape[0]
+    networks, risk = algorithm.networks(learner, settings), algorithm.risk(learner, settings)
+    scale = algorithm.gradient_scale(settings)
+    _, taken = primal.targets_and_advantages(networks, risk, settings, config, segments, rollouts, for_taken)
+    minibatches = minibatches_of(chunks, taken, groups=1)
 
-    def estimate(unit: Chunk, taken: Any, key: Array) -> Array:
-        halves, _ = algorithm.gradients(learner, settings, unit, taken, key, envs)
-        mean: Array = halves.mean(0)
-        return mean
+    def gradient(minibatch: Minibatch, key: Array) -> Array:
+        halves, _ = primal.gradients(networks, risk, config, scale, minibatch, key)
+        return halves.mean(0)
 
-    gradients = jax.vmap(estimate)(units, by_unit, jax.random.split(for_gradient, rollouts))
+    gradients = jax.vmap(gradient)(minibatches, jax.random.split(for_gradient, rollouts))
     # One metric for all: that of all rows together.
-    whole = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), units)
-    pooled = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), by_unit)
-    _, product = algorithm.gradients(learner, settings, whole, pooled, for_gradient, envs)
+    whole = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), minibatches)
+    _, product = primal.gradients(networks, risk, config, scale, whole, for_gradient)
     flat = gradients.reshape(-1, gradients.shape[-1])
-    solved, images = conjugate_gradient(product, flat, algorithm.config.conjugate_gradient_iterations)
+    solved, images = conjugate_gradient(product, flat, config.conjugate_gradient_iterations)
     solved, images = solved.reshape(gradients.shape), images.reshape(gradients.shape)
     gram = jnp.einsum("ksp,lsp->skl", solved, images)
-    values = jax.vmap(lambda unit, initial, key: algorithm.estimates(learner, settings, unit, initial, key))(
-        units, chunks.initial_observation, jax.random.split(for_values, rollouts)
+    values = jax.vmap(lambda minibatch, key: primal.estimates(networks, risk, learner, config, minibatch, key))(
+        minibatches, jax.random.split(for_values, rollouts)
     )
-    atoms = algorithm.initial_atoms(learner, settings, joined(chunks).initial_observation[0], for_atoms)
+    delta = algorithm.shared_delta(learner)
+    delta = jnp.broadcast_to(delta, (whole.initial_observation.shape[0], delta.shape[0]))
+    atoms = networks.atoms_at(initial_states(whole.initial_observation, delta, algorithm.num_costs), for_atoms)
     return (gram + gram.transpose(0, 2, 1)) / 2, values, atoms.reshape(atoms.shape[0], -1)
 
 
@@ -285,7 +288,8 @@ def _estimates(
     plan: Plan, algorithm: Any, learner: Any, values: NDArray[Any], played: Episodes, names: Sequence[str]
 ) -> tuple[RiskEstimate, ...]:
     total = jnp.asarray(played.discounted_costs.T, jnp.float32)
-    seen = np.asarray(algorithm.sampled_risks(learner, plan.settings, total))
+    risk = algorithm.risk(learner, plan.settings)
+    seen = np.asarray(risk.sampled_risks(total, algorithm.shared_delta(learner)))
     targets = np.asarray(plan.settings.target)
     return tuple(
         RiskEstimate(

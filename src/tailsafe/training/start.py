@@ -172,7 +172,7 @@ def _begun(fresh: Arrays, start: Start, plan: Plan) -> Arrays:
 def _policy(learner: Arrays, start: Start, plan: Plan) -> Arrays:
     """The network. Where the new one has other dual variables as inputs, it acts as the old one did at its own.
 
-    Features are (observation, [costs so far, discount], increments of beta), see `Learner._features`.
+    Features are (observation, [costs so far, discount], increments of beta), see `ActorCritic.features`.
     """
     body = start.policy.network.body
     found: Arrays = {f"policy.body.weights.{i}": np.asarray(weight) for i, weight in enumerate(body.weights)}
