@@ -69,7 +69,7 @@ class Sdac(Learner[SdacConfig]):
     ) -> tuple[PrimalState, Metrics]:
         """Learn from a chunk: critics, then policy. The key is used up."""
         config = self.config
-        for_batch, for_critics, for_policy, _ = jax.random.split(key, 4)
+        for_batch, for_critics, for_policy, _ = jax.random.split(key, 4)  # as SRCPO, whose sampler has the last
         state = remember(state, chunk, normalize=config.normalize)
         batch = state.replay.batch(for_batch, config.batch_chunks)
         with jax.default_matmul_precision(PRECISIONS[config.precision].products):

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tailsafe.algorithms.registry import ALGORITHMS
+from tailsafe.algorithms.registry import ALGORITHMS, DEFAULT_ALGORITHM
 from tailsafe.risk import parse_spectrum
 from tailsafe.studies.comparison import compare, comparison_tables
 from tailsafe.studies.conditions import INTERIM_EPISODES, MARGIN, SMALL_ON_GPU, TINY, TUNED, UNTUNED, wide
@@ -31,7 +31,7 @@ from tailsafe.training.settings import known_settings
 
 LABELS = ("task", "algorithm")
 # With which the others are compared.
-OWN = "srcpo"
+OWN = DEFAULT_ALGORITHM
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tailsafe.algorithms.registry import DEFAULT_ALGORITHM
 from tailsafe.risk import parse_spectrum
 from tailsafe.studies.conditions import INTERIM_EPISODES, MARGIN, SMALL_ON_GPU, TINY, wide
 from tailsafe.studies.groups import Group, Rows
@@ -54,7 +55,7 @@ SCALES = {
     "smoke": Scale(64, 1, 2, "laptop", "mujoco", {"cvar": ("0.25", "0.5"), "pow": ("0.5",), "wang": ("0.5",)}, TINY),
     "laptop": Scale(500_000, 2, 200, "laptop", "mujoco"),
     # As the benchmark trains SRCPO: as many steps as the paper's runs have, small updates, wide rollouts.
-    "paper": Scale(5_000_000, 5, 500, "laptop", "mjx", settings=SMALL_ON_GPU | wide("srcpo", "navigation")),
+    "paper": Scale(5_000_000, 5, 500, "laptop", "mjx", settings=SMALL_ON_GPU | wide(DEFAULT_ALGORITHM, "navigation")),
 }
 
 
