@@ -72,6 +72,9 @@ def primal_fields(begun: dict[str, Any], num_costs: int) -> dict[str, Any]:
         "excess_weight": jnp.zeros(()),
         "integral": none + FIRST_INTEGRAL,
         "average": begun["policy"],
+        "estimate": none,
+        "offset": none,
+        "doubt": none,
     }
 
 
@@ -133,13 +136,13 @@ def estimates(
     key: PRNGKeyArray,
 ) -> Float[Array, " 1+C"]:
     """(J_R, J_C1, ...) of the current policy, with the critics' bias corrected: what decides about a limit."""
-    return estimated_values(risk, networks, minibatch, config.estimator, key).at[1:].add(state.bias)
+    return estimated_values(risk, networks, minibatch, config.estimator, key).at[1:].add(state.bias + state.offset)
 
 
 def smoothed_excess(state: PrimalState, settings: PrimalSettings, risks: Float[Array, " C"]) -> Float[Array, " C"]:
     """J_C over the aim, averaged with what earlier updates found."""
     kept = settings.smoothing
-    excess = kept * state.excess + (1 - kept) * (risks - settings.aim(state.noise, state.looks))
+    excess = kept * state.excess + (1 - kept) * (risks - settings.aim(state.noise, state.looks, state.doubt))
     return excess / (kept * state.excess_weight + (1 - kept))
 
 
@@ -207,8 +210,10 @@ def stepped(
 ) -> tuple[Any, Metrics]:
     """The state after a step of the policy; the estimates from before it move controller and calibration."""
     before = Calibration(state.bias, state.noise, state.looks)
-    after = calibrated(before, risk, minibatches, steps.values, settings.gain(state.looks))
-    aim = settings.aim(state.noise, state.looks)
+    # Finished training episodes correct the estimates for them; validations are about the policy that ships.
+    values = steps.values.at[:, 1:].add(-state.offset)
+    after = calibrated(before, risk, minibatches, values, settings.gain(state.looks, state.doubt))
+    aim = settings.aim(state.noise, state.looks, state.doubt)
     limit = settings.constraints.limit
     error = steps.excess.mean(0) / settings.unit(aim)
     metrics = {
@@ -218,11 +223,12 @@ def stepped(
     }
     parameters, unravel = ravel_pytree(state.policy)
     policy: Policy = unravel(parameters + direction)
-    kept = settings.smoothing
+    kept, newest = settings.smoothing, settings.newest(state.updates)
     state = replace(
         state,
         policy=policy,
-        average=jax.tree.map(lambda old, new: old + settings.averaging * (new - old), state.average, policy),
+        average=jax.tree.map(lambda old, new: old + newest * (new - old), state.average, policy),
+        estimate=state.estimate + newest * (values[:, 1:].mean(0) - state.estimate),
         bias=after.bias,
         looks=after.looks,
         noise=after.noise,

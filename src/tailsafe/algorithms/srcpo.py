@@ -159,7 +159,7 @@ class Srcpo(Learner[SrcpoConfig]):
         values: J_R and J_C of every (beta, tau).
         """
         rule, networks, sampler = self.config.sampler_gradient, self.networks(state, settings), state.sampler
-        aim, penalty = settings.aim(state.noise, state.looks), settings.penalty
+        aim, penalty = settings.aim(state.noise, state.looks, state.doubt), settings.penalty
         if rule == "quantile":
             wanted = moved_to_quantiles(sampler, networks, minibatches, settings.sampler_rate, aim, key)
             loss, gradient = -penalized(values, penalty, aim).mean(), sampler.phi - wanted
@@ -207,7 +207,8 @@ class Srcpo(Learner[SrcpoConfig]):
             share = settings.recovery_share_after(state.updates)
             return step_of(solved, gram, joint_step(gram, excess, radius, share))
         if config.violated == "control":
-            shares = settings.shares(excess / settings.unit(settings.aim(state.noise, state.looks)), state.integral)
+            aim = settings.aim(state.noise, state.looks, state.doubt)
+            shares = settings.shares(excess / settings.unit(aim), state.integral)
             return step_of(solved, gram, controlled_step(gram, shares, radius))
         if config.violated == "linear":
             return step_of(solved, gram, linear_step(gram, excess, radius))

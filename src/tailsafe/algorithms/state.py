@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -37,6 +37,9 @@ PRECISIONS = {
 _PROMPT_SHARE, _LARGEST_SHARE = 0.5, 0.9
 # Skill first: a policy that learns caution before it can do anything has little to give up, and does not learn more.
 FIRST_INTEGRAL = -0.1
+# Weight of a validation beside those before it, and what it leaves of the rate at which finished training episodes
+# correct the critics: they are fewer, so that their correction wanders.
+_VALIDATION_GAIN, _VALIDATED_CALIBRATION = 0.4, 0.2
 # Of the limit. While the policy changes fast, estimates are so noisy that caution would leave nothing to aim at.
 _MOST_CAUTION = 0.2
 
@@ -261,18 +264,25 @@ class PrimalSettings(TraceSettings):
         main=True,
     )
 
-    def gain(self, looks: Int[Array, ""]) -> Float[Array, ""]:
-        """Weight of the newest finished episodes: first an average with weights 1, 2, 3, ...; then one that forgets."""
-        return jnp.maximum(self.calibration, 2 / (looks + 2)) * (self.calibration > 0)
+    def newest(self, updates: Int[Array, ""]) -> Float[Array, ""]:
+        """Weight of the newest policy in the average, which begins with no more than a tenth of all so far."""
+        return jnp.maximum(self.averaging, 1 / (1 + 0.1 * updates))
 
-    def aim(self, noise: Float[Array, " C"], looks: Int[Array, ""]) -> Float[Array, " C"]:
+    def gain(self, looks: Int[Array, ""], doubt: Float[Array, " C"] | float = 0.0) -> Float[Array, ...]:
+        """Weight of the newest finished episodes: first an average with weights 1, 2, 3, ...; then one that forgets."""
+        kept = jnp.where(jnp.asarray(doubt) > 0, _VALIDATED_CALIBRATION, 1.0) * self.calibration
+        return jnp.maximum(kept, 2 / (looks + 2)) * (self.calibration > 0)
+
+    def aim(
+        self, noise: Float[Array, " C"], looks: Int[Array, ""], doubt: Float[Array, " C"] | float = 0.0
+    ) -> Float[Array, " C"]:
         """What the learner keeps each risk under: the target less `caution` standard errors of its estimate.
 
         noise (C,): variance of what one update's finished episodes say about the estimate. Averaged with a gain a, its
-        standard error is sqrt(noise a / (2 - a)).
+        standard error is sqrt(noise a / (2 - a)). doubt (C,): the standard error by validations, once there are any.
         """
         gain = self.gain(looks)
-        error = jnp.sqrt(noise * gain / (2 - gain))
+        error = jnp.where(jnp.asarray(doubt) > 0, doubt, jnp.sqrt(noise * gain / (2 - gain)))
         return jnp.maximum(self.target - self.caution * error, (1 - _MOST_CAUTION) * self.target)
 
     def unit(self, aim: Float[Array, " C"]) -> Float[Array, " C"]:
@@ -311,6 +321,9 @@ class PrimalState(LearnerState):
 
     excess (C,): smoothed sum of J_C - d; excess_weight: of what it is made of, towards one. integral (C,): of rule
     control. average: of the latest policies' parameters, which is what a run ships.
+
+    estimate (C,): J_C as estimated, averaged like the policies. offset (C,): what validations say is missing of it;
+    doubt (C,): standard error of the offset, 0 before the first validation.
     """
 
     bias: Float[Array, " C"]
@@ -320,3 +333,17 @@ class PrimalState(LearnerState):
     excess_weight: Float[Array, ""]
     integral: Float[Array, " C"]
     average: Policy
+    estimate: Float[Array, " C"]
+    offset: Float[Array, " C"]
+    doubt: Float[Array, " C"]
+
+    def corrected(self, risks: Float[Array, " C"], errors: Float[Array, " C"]) -> PrimalState:
+        """After a validation: what the averaged policy's risks are, by fresh episodes, with their standard errors.
+
+        The difference to what was estimated for the policies of the average is followed by an average that forgets.
+        """
+        first = self.doubt == 0
+        gain = jnp.where(first, 1.0, _VALIDATION_GAIN)
+        offset = self.offset + gain * (risks - self.estimate - self.offset)
+        doubt = jnp.sqrt((gain * errors) ** 2 + ((1 - gain) * self.doubt) ** 2)
+        return replace(self, offset=offset, doubt=jnp.maximum(doubt, 1e-9))

@@ -12,6 +12,14 @@ from tailsafe.training.plan import Plan
 
 def share_policy(folder: Path, plan: Plan, learner: Any, steps: int) -> None:
     """Write what `load_policy` reads into `folder`: network, normaliser, the sampler's mode, and what they are for."""
+    save_policy = import_module("tailsafe.policies.policy").save_policy
+    algorithm = plan.algorithm
+    parts = (algorithm.shared_policy(learner), learner.normalizer, algorithm.shared_delta(learner))
+    save_policy(folder, *parts, describe_policy(plan, steps))
+
+
+def describe_policy(plan: Plan, steps: int) -> Any:
+    """What the policy of a run is for (`PolicyDescription`)."""
     describe = import_module("tailsafe.policies.metadata")
     spec, values = plan.spec, plan.values
     problem = None if plan.problem is None else plan.problem.to_dict()
@@ -29,7 +37,7 @@ def share_policy(folder: Path, plan: Plan, learner: Any, steps: int) -> None:
         )
         for constraint, limit, steps_of in zip(plan.constraints, plan.discounted_limits, plan.spectra, strict=True)
     ]
-    description = describe.PolicyDescription(
+    return describe.PolicyDescription(
         task=describe.TaskDescription.of(spec, problem, backend, source, plan.config.metrics),
         actions=spec.native_actions or describe.ActionDescription.of(spec.actions),
         network=describe.NetworkDescription(
@@ -47,12 +55,4 @@ def share_policy(folder: Path, plan: Plan, learner: Any, steps: int) -> None:
         conditioned=plan.algorithm.num_betas(plan.settings) > 0,
         steps=steps,
         version=__version__,
-    )
-    save_policy = import_module("tailsafe.policies.policy").save_policy
-    save_policy(
-        folder,
-        plan.algorithm.shared_policy(learner),
-        learner.normalizer,
-        plan.algorithm.shared_delta(learner),
-        description,
     )

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from tailsafe.algorithms.state import PrimalState
 from tailsafe.checkpoints import (
     Arrays,
     Checkpoints,
@@ -37,6 +39,7 @@ from tailsafe.training.rehearsal import rehearse
 from tailsafe.training.sinks import Sink, open_sinks
 from tailsafe.training.start import check_fits, read_start, started
 from tailsafe.training.storage import storing
+from tailsafe.training.validation import Choice, Validations
 
 CONFIG, METRICS, CHECKPOINTS, POLICY = "config.json", "metrics.csv", "checkpoints", "policy"
 _STATE, _ENVIRONMENTS = "state/", "environments/"
@@ -148,16 +151,19 @@ class Session:
                 (member.folder / FAILED).unlink(missing_ok=True)
             sinks = [self._sinks(member, updates) for member in self._members]
         log_every, save_every = plan.values["log_every"], plan.checkpoint_updates
+        periods = [every for every in (log_every, save_every, plan.values["validation_every"]) if every]
+        self._validations = Validations([(each.plan, each.seed, each.folder) for each in self._members], updates)
         start, begun = time.monotonic() - seconds, updates
         marked, marked_at = time.monotonic(), updates
         try:
             while updates < total and self._healthy():
-                ahead = min(log_every - updates % log_every, save_every - updates % save_every, total - updates)
+                ahead = min(*(every - updates % every for every in periods), total - updates)
                 state = loop.advance(state, ahead, self._stop.wanted)
                 self._stop.settle()
                 updates = int(np.asarray(state.updates).reshape(-1)[0])
                 seconds = time.monotonic() - start
                 finished = updates == total
+                state = self._validated(state, updates)
                 if updates % log_every == 0 or finished:
                     now = time.monotonic()
                     # Of this stretch; the first one of a session compiles.
@@ -174,7 +180,10 @@ class Session:
                     break
                 if stop and not finished:
                     raise RunInterrupted(self._folder, self._steps(updates), self._stop.caught or signal.SIGINT)
+            if updates >= total > begun:
+                self._ship()
         finally:
+            self._validations.close()
             for close in [one.close for own in sinks for one in own] + [each.close for each in self._checkpoints]:
                 # Where the disk is full, that has been said.
                 with contextlib.suppress(OSError):
@@ -196,7 +205,7 @@ class Session:
         for _, member in self._healthy():
             margin = float(member.plan.values["margin"])
             for words in missed(self._last.get(member.folder, {}), member.plan.logged_costs, margin):
-                self._progress.say(f"{f'seed {member.seed}, ' if len(self._members) > 1 else ''}{words}")
+                self._progress.say(f"{self._name_of(member)}{words}")
 
     @staticmethod
     def _followed(member: Member) -> Mapping[str, float | None]:
@@ -214,6 +223,36 @@ class Session:
     def _own(self, tree: Any, i: int) -> Any:
         """One run's part of arrays with a run axis."""
         return jax.tree.map(lambda leaf: leaf[i], tree) if self._loop.several else tree
+
+    # --- validation ---------------------------------------------------------------------------------------------------
+
+    def _validated(self, state: RunState, updates: int) -> RunState:
+        """The state after the validation that is due, if there is one."""
+        if not self._validations.due(updates):
+            return state
+        learners = {i: self._own(state.learner, i) for i, _ in self._healthy()}
+        with self._storing():
+            risks, errors = map(jnp.asarray, self._validations.of(learners, updates, self._steps(updates)))
+        learner = state.learner
+        if not isinstance(learner, PrimalState):
+            return state
+        if not self._loop.several:
+            return replace(state, learner=learner.corrected(risks[0], errors[0]))
+        # Copies of the last run fill the row up.
+        filling = [(0, self._loop.width - len(risks)), (0, 0)]
+        risks, errors = (jnp.pad(leaf, filling, mode="edge") for leaf in (risks, errors))
+        return replace(state, learner=jax.vmap(PrimalState.corrected)(learner, risks, errors))
+
+    def _ship(self) -> None:
+        """At the end: of the validated policies, the one that is shipped."""
+        for i, member in self._healthy():
+            with self._storing():
+                choice = self._validations.ship(i)
+            if choice is not None:
+                self._progress.say(f"{self._name_of(member)}{_choice_words(choice, member.plan)}")
+
+    def _name_of(self, member: Member) -> str:
+        return f"seed {member.seed}, " if len(self._members) > 1 else ""
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -298,6 +337,7 @@ class Session:
             progress = {"steps": self._steps(updates), "updates": updates, "seconds": round(seconds, 3)}
             row = make_row(member.plan.logged_costs, metrics, episodes, progress)
             row["steps_per_second"] = round(speed, 1)
+            row |= self._validations.row(i)
             row |= {f"metric_{name}": value for name, value in self._followed(member).items()}
             bad = [name for name, value in row.items() if value is not None and not math.isfinite(value)]
             if bad:
@@ -335,6 +375,20 @@ class Session:
         write_json(member.folder / FAILED, {"error": message})
         if self._healthy():  # else the caller says it
             self._progress.say(f"{member.folder}: given up: {message}")
+
+
+def _choice_words(choice: Choice, plan: Plan) -> str:
+    """Which policy a run ships, and why."""
+    entry = choice.entry
+    costs = zip(plan.logged_costs, entry.risks, entry.errors, strict=True)
+    found = ", ".join(
+        f"{cost.name} {risk * cost.factor:.3g} ± {error * cost.factor:.1g}{cost.unit}" for cost, risk, error in costs
+    )
+    if choice.kept:
+        why = f"of {choice.finalists} played again the most rewarding that stays under the limits"
+    else:
+        why = f"none of {choice.finalists} played again stays under the limits; it comes closest"
+    return f"ships the policy at {entry.steps:,} steps ({why}): {found}"
 
 
 def _loop_of(members: Sequence[Member]) -> DeviceLoop | HostLoop:

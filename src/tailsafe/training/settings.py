@@ -33,6 +33,16 @@ class RunSettings:
         None, "Steps between two checkpoints; none: a twentieth of total_steps.", part="run"
     )
     log_every: int = setting(10, "Updates between two rows of the log.", part="run")
+    validation_every: int = setting(
+        0,
+        "Updates between two validations: the policy that would be shipped plays fresh episodes, which correct the "
+        "estimates of its risks and decide which policy is shipped in the end; 0: never.",
+        part="run",
+        within="[0, inf)",
+    )
+    validation_episodes: int = setting(
+        256, "Episodes of a validation, as long as their discounted costs still grow.", part="run"
+    )
     cells: int = setting(
         5,
         "Levels of the step spectra that stand for Pow, Wang and custom spectra; CVaR and the mean need no choice.",

@@ -1,0 +1,315 @@
+"""Validation: the policy that a run would ship plays fresh episodes while training goes on.
+
+Critics and training episodes estimate the risks of policies that change; fresh episodes of the averaged policy know its
+risks up to their own standard error. They are cheap, since nothing is learned from them and a discounted sum is settled
+long before a long episode ends. They correct what the learner aims with, and of the policies that were validated late
+in a run the most rewarding one ships whose risks stay under the limits by a standard error.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from tailsafe.envs.finite import FiniteEnvironments
+from tailsafe.envs.jax_user import JaxStage
+from tailsafe.envs.vector import make_batch
+from tailsafe.errors import InputError
+from tailsafe.evaluation.environments import BatchStage, Stage
+from tailsafe.evaluation.episodes import LONGEST_EPISODE
+from tailsafe.files import replacing
+from tailsafe.risk import SpectralRisk
+from tailsafe.tasks import TASKS
+from tailsafe.training.plan import Plan
+from tailsafe.training.policy_file import describe_policy, share_policy
+
+FOLDER, TABLE = "validation", "validation.csv"
+POLICY = "policy"
+# Validations left out at first, while policies change too fast for them to matter (a number of validations, not a share
+# of the run: a run that is trained further must take the path of a longer one).
+_LEFT_OUT = 5
+# What is shipped is among the policies of this share of the updates, the latest.
+_CANDIDATES_FROM = 0.5
+# In the end the best so many policies play so many times the episodes of a validation more; then the best of these.
+_ROUNDS = ((3, 3), (2, 8))
+# Standard errors that the shipped policy's risks stay under the limits.
+_CAUTION = 1.5
+# Below this discount nothing changes a discounted sum any more.
+_SETTLED = 0.02
+# Seeds of validation: none that training, evaluation or certificates use. Of finalists: the same for all.
+_FIRST, _APART = 400_000_009, 100_003
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """n episodes until their discounted sums are settled. costs (n, C): discounted sums. reward (n,): per step."""
+
+    costs: Float[NDArray[np.float64], "n C"]
+    reward: Float[NDArray[np.float64], " n"]
+
+    def followed_by(self, others: Played) -> Played:
+        """These, then others."""
+        return Played(np.concatenate([self.costs, others.costs]), np.concatenate([self.reward, others.reward]))
+
+    def risks(self, measures: Sequence[SpectralRisk]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(C,), (C,): the spectral risks of the discounted sums, and their standard errors."""
+        both = [(float(m.risk(x)), standard_error(m, x)) for m, x in zip(measures, self.costs.T, strict=True)]
+        risks, errors = np.array(both).T
+        return risks, errors
+
+
+def standard_error(measure: SpectralRisk, samples: Float[NDArray[np.float64], " n"], cells: int = 32) -> float:
+    """Of an empirical spectral risk: by Thm. 6.2 it is the mean of g_beta(X) up to a constant, at the best beta.
+
+    It is zero where all samples are equal: good enough to prefer one policy to another, no statement about rare costs.
+    """
+    step = measure.discretize(cells=cells)
+    values = step.g_beta(samples, step.optimal_beta(samples))
+    return float(np.std(values) / math.sqrt(len(samples)))
+
+
+def play_settled(policy: Any, stage: Stage, seed: int, steps: int) -> Played:
+    """One episode in each environment, all from the start, at most `steps` steps long."""
+    gamma, envs = policy.description.gamma, stage.num_envs
+    costs = len(policy.description.constraints)
+    observation = stage.reset(seed)
+    key = jax.random.key(seed)
+    paid, weight, alive = np.zeros((envs, costs)), np.ones(envs), np.ones(envs, bool)
+    earned, length = np.zeros(envs), np.zeros(envs)
+    for step in range(steps):
+        actions = policy.choose(
+            np.asarray(observation, np.float32),
+            paid.astype(np.float32),
+            weight.astype(np.float32),
+            jax.random.fold_in(key, step),
+        )
+        moved = stage.step(actions)
+        earned += alive * np.asarray(moved.reward, np.float64)
+        length += alive
+        paid += (alive * weight)[:, None] * np.asarray(moved.costs, np.float64)
+        weight = weight * gamma
+        alive &= ~(np.asarray(moved.terminated) | np.asarray(moved.truncated))
+        if not alive.any():
+            break
+        observation = np.asarray(moved.observation)
+    return Played(paid, earned / length)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A validated policy. reward: per step. risks, errors (C,): of the discounted sums."""
+
+    updates: int
+    steps: int
+    reward: float
+    risks: tuple[float, ...]
+    errors: tuple[float, ...]
+
+    @property
+    def folder(self) -> str:
+        return f"policy-{self.steps}"
+
+    def upper(self) -> NDArray[np.float64]:
+        """(C,): what the risks are taken for when one policy is preferred to another."""
+        return np.asarray(self.risks) + _CAUTION * np.asarray(self.errors)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is shipped. kept: whether its risks stay under the limits by `_CAUTION` standard errors; if not, it is the
+    one that exceeds that least.
+    """
+
+    entry: Entry
+    kept: bool
+    finalists: int
+
+
+class Validation:
+    """The validations of one run; its table and policies are in `RUN/validation`."""
+
+    def __init__(self, plan: Plan, seed: int, run: Path, stages: Stages) -> None:
+        self._plan, self._seed, self._stages = plan, seed, stages
+        self._run, self._folder = run, run / FOLDER
+        self._measures = [constraint.spectrum for constraint in plan.constraints]
+        self._limits = np.asarray(plan.discounted_limits)
+        self.costs = plan.spec.cost_names
+        gamma, length = plan.values["gamma"], plan.spec.episode_length
+        settled = math.inf if gamma >= 1 else math.ceil(math.log(_SETTLED) / math.log(gamma))
+        self._steps = int(min(settled, length or LONGEST_EPISODE))
+        self._entries: list[Entry] = []
+
+    def cut(self, updates: int) -> None:
+        """Read what was validated before; forget what came after `updates`."""
+        if (self._folder / TABLE).exists():
+            self._entries = [entry for entry in _read(self._folder / TABLE) if entry.updates <= updates]
+            self._write()
+
+    def validate(self, learner: Any, updates: int, steps: int) -> Entry:
+        """Play the policy that would be shipped now, write down what came of it, and keep it."""
+        algorithm = self._plan.algorithm
+        policy = import_module("tailsafe.policies.policy").LoadedPolicy(
+            describe_policy(self._plan, steps),
+            algorithm.shared_policy(learner),
+            learner.normalizer,
+            algorithm.shared_delta(learner),
+        )
+        entry = self._entry(self._played(policy, updates), updates, steps)
+        self._entries.append(entry)
+        share_policy(self._folder / entry.folder, self._plan, learner, steps)
+        self._write()
+        return entry
+
+    def row(self) -> dict[str, float | None]:
+        """For the log: the latest validation, risks in the unit of their limits."""
+        latest = self._entries[-1] if self._entries else None
+        found = {} if latest is None else {"reward": latest.reward * (self._plan.spec.episode_length or 1)}
+        names = ["reward"]
+        for i, cost in enumerate(self._plan.logged_costs):
+            names.append(f"risk_{cost.name}")
+            if latest is not None:
+                found[names[-1]] = latest.risks[i] * cost.factor
+        return {f"validation_{name}": found.get(name) for name in names}
+
+    def ship(self) -> Choice | None:
+        """Let fresh episodes choose among the late policies, and make the chosen one that of the run."""
+        late = [entry for entry in self._entries if entry.updates >= _CANDIDATES_FROM * self._plan.total_updates]
+        final = [(entry, policy) for entry in late if (policy := self._kept(entry)) is not None]
+        played: dict[int, Played] = {}
+        number = 0
+        for most, batches in _ROUNDS:
+            final = sorted(final, key=lambda pair: self._rank(pair[0]))[:most]
+            numbers = range(number + 1, number + batches + 1)
+            number += batches
+            for i, (entry, policy) in enumerate(final):
+                # The same episodes for all: what they share does not decide.
+                fresh = reduce(Played.followed_by, (self._played(policy, -k) for k in numbers))
+                known = played.get(entry.updates)
+                played[entry.updates] = fresh if known is None else known.followed_by(fresh)
+                final[i] = (self._entry(played[entry.updates], entry.updates, entry.steps), policy)
+        if not final:
+            return None
+        chosen = min((entry for entry, _ in final), key=self._rank)
+        for file in (self._folder / chosen.folder).iterdir():
+            with replacing(self._run / POLICY / file.name) as partial:
+                shutil.copyfile(file, partial)
+        return Choice(chosen, bool((chosen.upper() <= self._limits).all()), len(played))
+
+    def _kept(self, entry: Entry) -> Any:
+        """The policy that was validated; None if its file was damaged since."""
+        try:
+            return import_module("tailsafe.policies.policy").load_policy(self._folder / entry.folder)
+        except InputError:
+            return None
+
+    def _rank(self, entry: Entry) -> tuple[bool, float]:
+        """The smallest is the best: within the limits the most rewarding, beyond them the least excess."""
+        unit = np.where(self._limits > 0, self._limits, 1.0)
+        excess = float(((entry.upper() - self._limits) / unit).max())
+        return (excess > 0, excess if excess > 0 else -entry.reward)
+
+    def _entry(self, played: Played, updates: int, steps: int) -> Entry:
+        risks, errors = played.risks(self._measures)
+        return Entry(updates, steps, float(played.reward.mean()), tuple(risks.tolist()), tuple(errors.tolist()))
+
+    def _played(self, policy: Any, number: int) -> Played:
+        """Episodes number `number` of this run: one after so many updates; negative ones are those of finalists."""
+        seed = (_FIRST + _APART * self._seed + number) % 2**31
+        return play_settled(policy, self._stages.get(), seed, self._steps)
+
+    def _write(self) -> None:
+        names = [constraint.name for constraint in self._plan.constraints]
+        header = ["updates", "steps", "reward", *(f"{what}_{name}" for what in ("risk", "error") for name in names)]
+        rows = [[e.updates, e.steps, e.reward, *e.risks, *e.errors] for e in self._entries]
+        self._folder.mkdir(exist_ok=True)
+        with replacing(self._folder / TABLE) as partial, partial.open("w", newline="", encoding="utf-8") as handle:
+            csv.writer(handle, lineterminator="\n").writerows([header, *rows])
+
+
+def _read(table: Path) -> list[Entry]:
+    """The entries of a table; none of a damaged one."""
+    try:
+        with table.open(newline="", encoding="utf-8") as handle:
+            rows = list(csv.reader(handle))[1:]
+        entries = []
+        for updates, steps, reward, *rest in rows:
+            numbers = tuple(map(float, rest))
+            half = len(numbers) // 2
+            entries.append(Entry(int(updates), int(steps), float(reward), numbers[:half], numbers[half:]))
+    except (OSError, ValueError, csv.Error):
+        return []
+    return entries
+
+
+class Validations:
+    """Those of all runs of a program, which share environments. runs: plan, seed and folder of each."""
+
+    def __init__(self, runs: Sequence[tuple[Plan, int, Path]], updates: int) -> None:
+        plan = runs[0][0]
+        self.every = int(plan.values["validation_every"])
+        self._stages = Stages(plan)
+        self._each = [Validation(*run, self._stages) for run in runs] if self.every else []
+        for validation in self._each:
+            validation.cut(updates)
+
+    def due(self, updates: int) -> bool:
+        """Whether there is one after so many updates."""
+        return bool(self.every) and updates % self.every == 0 and updates > _LEFT_OUT * self.every
+
+    def of(
+        self, learners: Mapping[int, Any], updates: int, steps: int
+    ) -> tuple[Float[NDArray[np.float64], "R C"], Float[NDArray[np.float64], "R C"]]:
+        """Validate runs by their number. Returns risks and standard errors of all; zeros of the others."""
+        found = np.zeros((2, len(self._each), len(self._each[0].costs)))
+        for i, learner in learners.items():
+            entry = self._each[i].validate(learner, updates, steps)
+            found[:, i] = entry.risks, entry.errors
+        return found[0], found[1]
+
+    def row(self, i: int) -> dict[str, float | None]:
+        """For the log of one run."""
+        return self._each[i].row() if self.every else {}
+
+    def ship(self, i: int) -> Choice | None:
+        """At the end of one run, see `Validation.ship`."""
+        return self._each[i].ship() if self.every else None
+
+    def close(self) -> None:
+        self._stages.close()
+
+
+class Stages:
+    """Environments for validation beside those of training, opened when the first validation is due."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._open: Stage | None = None
+
+    def get(self) -> Stage:
+        """The same ones every time."""
+        if self._open is None:
+            self._open = self._made()
+        return self._open
+
+    def close(self) -> None:
+        """Stop what was opened."""
+        if self._open is not None:
+            self._open.close()
+
+    def _made(self) -> Stage:
+        plan, episodes = self._plan, self._plan.values["validation_episodes"]
+        if plan.problem is not None:
+            return JaxStage(FiniteEnvironments(plan.problem, episodes, plan.spec.name))
+        return BatchStage(make_batch(TASKS[plan.spec.name], episodes, plan.config.backend))

@@ -1,0 +1,143 @@
+"""Validation: fresh episodes correct what the learner aims with, and decide which policy ships."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jax import numpy as jnp
+
+import tailsafe as ts
+from tailsafe.algorithms.state import PrimalState
+from tailsafe.envs.finite import FiniteEnvironments
+from tailsafe.envs.jax_user import JaxStage
+from tailsafe.evaluation.exact import evaluate_on_problem
+from tailsafe.policies.policy import load_policy
+from tailsafe.training.plan import make_plan
+from tailsafe.training.validation import Entry, Played, Stages, Validation, play_settled, standard_error
+from tests.training.tiny import finite_config
+
+# Validated after updates 6, 7, ...: five are left out at first.
+VALIDATED = {"validation_every": 1, "validation_episodes": 32}
+
+
+def entries_of(run: Path) -> list[dict[str, str]]:
+    with (run / "validation" / "validation.csv").open(newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nine updates, validated after the last four of them."""
+    out = tmp_path_factory.mktemp("validated") / "run"
+    ts.train(finite_config(out, 9, settings=VALIDATED))
+    return out
+
+
+@pytest.mark.parametrize("measure", [ts.CVaR(0.75), ts.Mean(), ts.Wang(0.5)], ids=str)
+def test_standard_errors_are_those_of_repeated_samples(measure: ts.SpectralRisk) -> None:
+    rng = np.random.default_rng(0)
+    samples = rng.exponential(size=(600, 400))
+    seen = np.std([measure.risk(row) for row in samples])
+    told = np.mean([standard_error(measure, row) for row in samples])
+    assert told == pytest.approx(seen, rel=0.1)
+
+
+def test_settled_episodes_have_the_policys_exact_risk(trained: Path) -> None:
+    policy = load_policy(trained)
+    problem = ts.tabular.FiniteCMDP.from_dict(policy.description.task.problem)
+    stage = JaxStage(FiniteEnvironments(problem, 20_000))
+    played = play_settled(policy, stage, 3, problem.horizon)
+    exact = evaluate_on_problem(policy)
+    risks, errors = played.risks([ts.CVaR(0.75)])
+    assert abs(risks[0] - exact.risks[0]) < 4 * errors[0] + 1e-3
+
+
+def test_a_correction_follows_what_is_missing_and_knows_its_error() -> None:
+    none = jnp.zeros(1)
+    state = replace(object.__new__(PrimalState), **dict.fromkeys(PrimalState.__dataclass_fields__, none))
+    state = replace(state, estimate=jnp.array([2.0]))
+    first = state.corrected(jnp.array([2.5]), jnp.array([0.2]))
+    assert (first.offset[0], first.doubt[0]) == pytest.approx((0.5, 0.2))
+    # Ten validations later the estimate is still 2: the offset is a weighted mean, its error that of the mean.
+    rng = np.random.default_rng(1)
+    offsets, doubts = [], []
+    for _ in range(2000):
+        later = first
+        for found in 2.5 + 0.2 * rng.standard_normal(10):
+            later = later.corrected(jnp.array([found]), jnp.array([0.2]))
+        offsets.append(later.offset[0])
+        doubts.append(later.doubt[0])
+    assert np.mean(offsets) == pytest.approx(0.5, abs=0.01)
+    assert np.std(offsets) == pytest.approx(np.mean(doubts), rel=0.1)
+
+
+def test_validations_are_written_down_and_one_of_them_ships(trained: Path) -> None:
+    rows = entries_of(trained)
+    assert [int(row["updates"]) for row in rows] == [6, 7, 8, 9]
+    assert load_policy(trained).description.steps in {int(row["steps"]) for row in rows}
+    with (trained / "metrics.csv").open(newline="") as handle:
+        log = list(csv.DictReader(handle))
+    assert log[0]["validation_risk_cost"] == ""
+    assert float(log[-1]["validation_risk_cost"]) == pytest.approx(float(rows[-1]["risk_cost"]))
+
+
+def test_a_stopped_run_is_validated_as_one_that_was_not(trained: Path, tmp_path: Path) -> None:
+    config = finite_config(tmp_path / "run", 9, settings=VALIDATED)
+    ts.train(config, callback=lambda row: row["updates"] < 6)
+    ts.resume(tmp_path / "run")
+    assert entries_of(tmp_path / "run") == entries_of(trained)
+    for name in ("policy.json", "policy.safetensors"):
+        assert (tmp_path / "run" / "policy" / name).read_bytes() == (trained / "policy" / name).read_bytes()
+
+
+def test_several_runs_of_a_program_are_validated_each(tmp_path: Path) -> None:
+    ts.train(finite_config(tmp_path / "runs", 7, seeds=2, settings=VALIDATED))
+    first, second = (entries_of(tmp_path / "runs" / f"seed-{seed}") for seed in (0, 1))
+    assert [int(row["updates"]) for row in first] == [int(row["updates"]) for row in second] == [6, 7]
+    assert first != second
+
+
+def test_corrections_reach_the_estimates(trained: Path, tmp_path: Path) -> None:
+    """Without validation the same seed takes another path, from the first update after the first validation on."""
+    ts.train(finite_config(tmp_path / "run", 9, settings={"validation_every": 0}))
+    with_it, without = (
+        list(csv.DictReader((run / "metrics.csv").open(newline=""))) for run in (trained, tmp_path / "run")
+    )
+    same = [a["sub_risk_cost"] == b["sub_risk_cost"] for a, b in zip(with_it, without, strict=True)]
+    # Rows of the log: updates 2, 4, 6, 8 and 9.
+    assert same == [True, True, True, False, False]
+    assert not (tmp_path / "run" / "validation").exists()
+
+
+@pytest.mark.parametrize(
+    ("rewards", "risks", "errors", "best"),
+    [
+        ([1.0, 2.0, 3.0], [1.0, 1.5, 2.5], [0.1, 0.1, 0.1], 1),  # the most rewarding below the limit of 2
+        ([1.0, 2.0, 3.0], [1.0, 1.9, 2.5], [0.1, 0.1, 0.1], 0),  # 1.9 is not below 2 by one and a half errors
+        ([1.0, 2.0, 3.0], [2.3, 2.2, 2.5], [0.1, 0.1, 0.1], 1),  # none is below: the least excess
+    ],
+)
+def test_the_most_rewarding_policy_that_stays_under_its_limits_is_preferred(
+    trained: Path, rewards: list[float], risks: list[float], errors: list[float], best: int
+) -> None:
+    plan = make_plan(finite_config(trained, 9, settings=VALIDATED))
+    ranked = Validation(plan, 0, trained, Stages(plan))._rank
+    entries = [
+        Entry(i, i, *row)
+        for i, row in enumerate(zip(rewards, [(r,) for r in risks], [(e,) for e in errors], strict=True))
+    ]
+    assert min(entries, key=ranked).updates == best
+
+
+def test_played_episodes_add_up() -> None:
+    one, two = (Played(np.full((n, 1), value), np.full(n, value)) for n, value in ((3, 1.0), (5, 2.0)))
+    assert one.followed_by(two).costs.ravel().tolist() == [1.0] * 3 + [2.0] * 5
+
+
+def test_negative_numbers_of_updates_are_refused() -> None:
+    with pytest.raises(ts.InputError, match="validation_every"):
+        ts.TrainConfig("finite", settings={"validation_every": -1})
