@@ -24,9 +24,13 @@ from tests.training.tiny import finite_config
 VALIDATED = {"validation_every": 1, "validation_episodes": 32}
 
 
-def entries_of(run: Path) -> list[dict[str, str]]:
-    with (run / "validation" / "validation.csv").open(newline="") as handle:
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as handle:
         return list(csv.DictReader(handle))
+
+
+def entries_of(run: Path) -> list[dict[str, str]]:
+    return table(run / "validation" / "validation.csv")
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +83,7 @@ def test_validations_are_written_down_and_one_of_them_ships(trained: Path) -> No
     rows = entries_of(trained)
     assert [int(row["updates"]) for row in rows] == [6, 7, 8, 9]
     assert load_policy(trained).description.steps in {int(row["steps"]) for row in rows}
-    with (trained / "metrics.csv").open(newline="") as handle:
-        log = list(csv.DictReader(handle))
+    log = table(trained / "metrics.csv")
     assert log[0]["validation_risk_cost"] == ""
     assert float(log[-1]["validation_risk_cost"]) == pytest.approx(float(rows[-1]["risk_cost"]))
 
@@ -104,9 +107,7 @@ def test_several_runs_of_a_program_are_validated_each(tmp_path: Path) -> None:
 def test_corrections_reach_the_estimates(trained: Path, tmp_path: Path) -> None:
     """Without validation the same seed takes another path, from the first update after the first validation on."""
     ts.train(finite_config(tmp_path / "run", 9, settings={"validation_every": 0}))
-    with_it, without = (
-        list(csv.DictReader((run / "metrics.csv").open(newline=""))) for run in (trained, tmp_path / "run")
-    )
+    with_it, without = (table(run / "metrics.csv") for run in (trained, tmp_path / "run"))
     same = [a["sub_risk_cost"] == b["sub_risk_cost"] for a, b in zip(with_it, without, strict=True)]
     # Rows of the log: updates 2, 4, 6, 8 and 9.
     assert same == [True, True, True, False, False]
