@@ -22,13 +22,13 @@ def main(task: str, updates: int, out: Path) -> None:
     plan = make_plan(ts.TrainConfig(task, preset="gpu", backend="mjx"), ["cvar:0.75"], [(0.025, "step")])
     loop = DeviceLoop(plan.algorithm, plan.environments, plan.settings, [0])
     state = jax.block_until_ready(loop.advance(loop.begin(), 10, lambda: False))
-    begun = time.perf_counter()
+    started = time.perf_counter()
     state = jax.block_until_ready(loop.advance(state, updates, lambda: False))
-    plain = (time.perf_counter() - begun) / updates
+    plain = (time.perf_counter() - started) / updates
     with jax.profiler.trace(str(out / "trace")):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         jax.block_until_ready(loop.advance(state, updates, lambda: False))
-        traced = (time.perf_counter() - begun) / updates
+        traced = (time.perf_counter() - started) / updates
     found = {"seconds_per_update": plain, "with_profiler": traced, "updates": updates}
     for file in (out / "trace").rglob("*.trace.json.gz"):
         found |= summary(json.loads(gzip.decompress(file.read_bytes()))["traceEvents"], updates)

@@ -52,7 +52,7 @@ def prepare(case: str) -> tuple[Any, Any, float]:
     num_envs, iterations, line_searches, contacts = map(int, numbers)
     task = get_task(name)
     batch = DeviceBatch(task, MjxEngine(Limited(task, contacts), iterations, line_searches))
-    begun = time.perf_counter()
+    started = time.perf_counter()
     state = jax.jit(batch.init)(environment_keys(0, num_envs))
 
     def step(state: Any, key: Any) -> tuple[Any, Any]:
@@ -62,7 +62,7 @@ def prepare(case: str) -> tuple[Any, Any, float]:
 
     keys = jax.random.split(jax.random.key(1), STEPS)
     program = jax.jit(lambda state: jax.lax.scan(step, state, keys)).lower(state).compile()
-    return program, state, time.perf_counter() - begun
+    return program, state, time.perf_counter() - started
 
 
 def main() -> None:
@@ -73,9 +73,9 @@ def main() -> None:
     rates = {}
     for case, (program, state, compiling) in zip(cases, programs, strict=True):
         state, _ = jax.block_until_ready(program(state))
-        begun = time.perf_counter()
+        started = time.perf_counter()
         _, (reward, costs, unstable) = jax.block_until_ready(program(state))
-        rates[case] = STEPS * int(case.split(":")[1]) / (time.perf_counter() - begun)
+        rates[case] = STEPS * int(case.split(":")[1]) / (time.perf_counter() - started)
         print(
             case,
             round(rates[case]),

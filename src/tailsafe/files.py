@@ -89,7 +89,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """An object as JSON for people and programs, whole or not at all. NaN and infinities are no JSON."""
+    """An object as JSON for people and programs, whole or not at all. JSON has no NaN and no infinities."""
     with replacing(path) as partial:
         partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
@@ -101,7 +101,8 @@ DEEPEST = 50
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file that anybody may have written; an `InputError` in one line, whatever is wrong with it.
 
-    NaN and infinities, which are no JSON, are refused, and so are endless nesting and integers of thousands of digits.
+    NaN and infinities, which JSON does not know, are refused, and so are endless nesting and integers of thousands of
+    digits.
     """
 
     def refuse(constant: str) -> None:

@@ -34,29 +34,29 @@ def softmax(x):
 
 
 def walk(problem, layers, logits, g):
-    """Reach probabilities per node, E[g(D_H)], and for every node and action the law of the cost still to come."""
+    """Reach probabilities per node, E[g(D_H)], and per node and action the distribution of the cost still to come."""
     reach = [dict.fromkeys(layer, 0.0) for layer in layers]
     for s, d in layers[0]:
         reach[0][s, d] = problem.initial[s]
-    laws = [{} for _ in layers]  # node -> [(value, probability)] under the policy
+    distributions = [{} for _ in layers]  # node -> [(value, probability)] under the policy
     action_laws = [{} for _ in layers]
     for node in layers[-1]:
-        laws[-1][node] = [(0.0, 1.0)]
+        distributions[-1][node] = [(0.0, 1.0)]
     for t in range(problem.horizon - 1, -1, -1):
         for s, d in layers[t]:
             pi = softmax(logits[t][s, d])
             per_action = []
             for a in range(problem.actions):
                 cost = problem.costs[0, s, a]
-                law = []
+                distribution = []
                 for after in range(problem.states):
                     p = problem.transitions[s, a, after]
                     if p > 0:
                         node = (after, round(d + problem.discount**t * cost, 9))
-                        law += [(cost + problem.discount * z, p * q) for z, q in laws[t + 1][node]]
-                per_action.append(law)
+                        distribution += [(cost + problem.discount * z, p * q) for z, q in distributions[t + 1][node]]
+                per_action.append(distribution)
             action_laws[t][s, d] = per_action
-            laws[t][s, d] = [(z, pi[a] * q) for a in range(problem.actions) for z, q in per_action[a]]
+            distributions[t][s, d] = [(z, pi[a] * q) for a in range(problem.actions) for z, q in per_action[a]]
     for t, layer in enumerate(layers[:-1]):
         for (s, d), a, after in itertools.product(layer, range(problem.actions), range(problem.states)):
             p = problem.transitions[s, a, after]
@@ -81,7 +81,7 @@ def test_budget_gradients_are_the_policy_gradient_of_the_sub_risk(measure):
     def g(total):
         return float(step.g_beta(np.array(total), np.asarray(beta)))
 
-    reach, _, laws = walk(problem, layers, logits, g)
+    reach, _, distributions = walk(problem, layers, logits, g)
     actions = DiscreteActions(problem.actions)
     for t, layer in enumerate(layers[:-1]):
         for node in layer:
@@ -90,8 +90,8 @@ def test_budget_gradients_are_the_policy_gradient_of_the_sub_risk(measure):
                 budget = constraints.budget(beta[None, None], jnp.asarray([[node[1]]]), jnp.asarray([discount]))
                 table = jnp.asarray(
                     [
-                        sum(q * float(constraints.g(jnp.asarray([[[z]]]), budget)[0, 0, 0]) for z, q in law)
-                        for law in laws[t][node]
+                        sum(q * float(constraints.g(jnp.asarray([[[z]]]), budget)[0, 0, 0]) for z, q in distribution)
+                        for distribution in distributions[t][node]
                     ]
                 )
                 _, gradient = actions.output_gradients(

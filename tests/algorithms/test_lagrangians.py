@@ -11,7 +11,7 @@ from tailsafe.algorithms.cppo import charged_advantage, episode_costs
 from tailsafe.algorithms.cvar_cpo import budget_left, penalized_advantage
 from tailsafe.algorithms.ppo import dual_step
 from tailsafe.learning.batches import next_states, segments_of, states_of
-from tests.algorithms.rival_setup import ENVS, GAMMA, STEPS, experience, make, settings_of
+from tests.algorithms.baseline_setup import ENVS, GAMMA, STEPS, experience, make, settings_of
 
 TRACE = 0.97
 

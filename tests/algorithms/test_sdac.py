@@ -14,7 +14,7 @@ from tailsafe.learning.actions import DiscreteActions
 from tailsafe.learning.batches import ActionAdvantages, minibatches_of
 from tailsafe.learning.constraints import stack_constraints
 from tailsafe.risk import CVaR, parse_spectrum
-from tests.algorithms.rival_setup import experience, make
+from tests.algorithms.baseline_setup import experience, make
 
 
 def minibatches(chunk):

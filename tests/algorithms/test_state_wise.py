@@ -14,7 +14,7 @@ from tailsafe.learning.batches import segments_of, states_of
 from tailsafe.learning.constraints import stack_constraints
 from tailsafe.learning.surrogate import Surrogate
 from tailsafe.risk import parse_spectrum
-from tests.algorithms.rival_setup import ENVS, GAMMA, OBSERVATIONS, STEPS, experience, make
+from tests.algorithms.baseline_setup import ENVS, GAMMA, OBSERVATIONS, STEPS, experience, make
 
 
 @pytest.mark.parametrize("spec", ["mean", "cvar:0.75", "wang:1.0", "pow:0.75"])

@@ -48,7 +48,7 @@ VELOCITY_BOUNDS = {"quadruped": (3e-4, 3e-3), "biped": (0.03, 0.3)}
 def test_mjx_takes_the_c_engines_steps(name: str, report: Any) -> None:
     """In single precision, with the iterations and contacts it is limited to; feet touch alike in nearly every step."""
     task: Any = TASKS[name]
-    begun, controls, after, _, touches, before = disturbed_steps(task, 16, 0.05)
+    first, controls, after, _, touches, before = disturbed_steps(task, 16, 0.05)
     engine = MjxEngine(task)
     nq = task.nq
 
@@ -58,7 +58,7 @@ def test_mjx_takes_the_c_engines_steps(name: str, report: Any) -> None:
         physics = PhysicsState(row[0], row[1 : 1 + nq], row[1 + nq :])
         return engine.step(physics, control, lambda time: task.mocap(None, time))
 
-    physics, readings = step(jnp.asarray(begun, jnp.float32), jnp.asarray(controls, jnp.float32))
+    physics, readings = step(jnp.asarray(first, jnp.float32), jnp.asarray(controls, jnp.float32))
     velocity = np.abs(np.asarray(physics.qvel) - after[:, 1 + nq :]).max(axis=1)
     position = np.abs(np.asarray(physics.qpos) - after[:, 1 : 1 + nq]).max(axis=1)
     alike = (np.asarray(readings.touches) == touches).all(axis=1).mean()
@@ -70,7 +70,7 @@ def test_mjx_takes_the_c_engines_steps(name: str, report: Any) -> None:
     assert most < VELOCITY_BOUNDS[name][1]
     # So are the states that the tasks read before the last substeps: the biped's first is where the step began.
     seen = np.abs(np.asarray(readings.before) - before).max(axis=2)
-    assert seen.shape == (len(begun), task.remembered)
+    assert seen.shape == (len(first), task.remembered)
     if name == "biped":
         assert seen[:, 0].max() < 1e-5
     assert np.median(seen[:, -1]) < VELOCITY_BOUNDS[name][0]
@@ -83,7 +83,7 @@ def test_mjx_takes_the_c_engines_steps(name: str, report: Any) -> None:
 def walk(batch: Any, actions: Any, steps: int = 500) -> tuple[Any, Any, Any]:
     """(heights (T, N), costs (T, N, 3), steps until fallen (N,), T where never) of one episode everywhere."""
     heights, costs, fallen = [], [], np.full(batch.num_envs, steps)
-    for step in range(steps - 1):  # the episode goes on: no reset within it
+    for step in range(steps - 1):  # the episode continues: no reset within it
         taken = batch.step(actions(batch.num_envs))
         heights.append(np.asarray(taken.observation)[:, -1])
         costs.append(np.asarray(taken.costs))

@@ -115,11 +115,11 @@ def test_six_values() -> None:
 
 
 def test_metrics_sum_up_an_episode() -> None:
-    ways = {"speed": 3.0, "mean:speed": 2.0, "sum:speed": 6.0, "min:speed": 1.0, "max:success": 1.0}
-    running = Running([Metric.parse(text) for text in ways], 1)
+    metrics = {"speed": 3.0, "mean:speed": 2.0, "sum:speed": 6.0, "min:speed": 1.0, "max:success": 1.0}
+    running = Running([Metric.parse(text) for text in metrics], 1)
     for time in (1, 2, 3):
         running.add(0, {"speed": float(time), "success": time == 2})
-    assert running.values[0].tolist() == list(ways.values())
+    assert running.values[0].tolist() == list(metrics.values())
     environments = GymnasiumEnvironments(find_environment(Own), 2, metrics=[Metric("success")])
     environments.reset(0)
     assert environments.followed() == {"success": None}

@@ -33,7 +33,7 @@ def test_loss_and_gradient_are_those_of_all_residuals():
 
 @pytest.mark.parametrize(("minibatches", "dtype"), [(1, None), (4, None), (1, jnp.bfloat16)])
 def test_critics_learn_quantiles(minibatches, dtype):
-    """Reward atoms of N(x, 1) and exponential costs: the fitted quantiles are those of the laws."""
+    """Reward atoms of N(x, 1) and exponential costs: the fitted quantiles are those of the distributions."""
     rng = np.random.default_rng(0)
     rows = 2048
     x = rng.uniform(-1, 1, (rows, 1))

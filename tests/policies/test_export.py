@@ -124,9 +124,9 @@ def test_the_file_alone_does_what_the_policy_does(tmp_path, kind):
         np.testing.assert_allclose(np.concatenate(parameters, -1), outputs, rtol=1e-5, atol=1e-5)
         # No noise: the likeliest ones.
         likeliest = session.run(["action"], given | {"noise": np.zeros_like(inputs["noise"])})[0]
-        wishes = {"cost_so_far": so_far[0], "discount": so_far[1]}
+        asked = {"cost_so_far": so_far[0], "discount": so_far[1]}
         np.testing.assert_allclose(
-            likeliest, policy(inputs["observation"], deterministic=True, **wishes), rtol=0, atol=1e-5
+            likeliest, policy(inputs["observation"], deterministic=True, **asked), rtol=0, atol=1e-5
         )
     assert [entry.name for entry in session.get_outputs()][1:] == (["mean", "log_std"] if box else ["logits"])
 

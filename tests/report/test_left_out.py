@@ -1,4 +1,4 @@
-"""What a page leaves out, and says so: runs without a log, verdicts on policies that are no more."""
+"""What a page leaves out, and says so: runs without a log, verdicts on policies that no longer exist."""
 
 import json
 

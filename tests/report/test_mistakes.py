@@ -16,7 +16,7 @@ def broken(name, tmp_path):
     if name == "neither":
         for file in folder.iterdir():
             file.unlink()
-    elif name == "not begun":
+    elif name == "not started":
         (folder / "metrics.csv").unlink()
     elif name == "no rows":
         (folder / "metrics.csv").write_text("steps,reward\n")
@@ -40,7 +40,7 @@ UNKNOWN = JUDGED | {"constraints": [JUDGED["constraints"][0] | {"risk_measure": 
     [
         ("nothing", "no such run or study"),
         ("neither", "neither a run"),
-        ("not begun", "no update has been logged yet"),
+        ("not started", "no update has been logged yet"),
         ("no rows", "no update has been logged yet"),
         ("no steps", "'steps' holds something that is not a number"),
         ("study", "'summary' must be a list of objects"),

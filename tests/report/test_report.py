@@ -61,7 +61,7 @@ def test_curves_are_those_of_the_log(page, tmp_path):
 
 def test_seeds_are_a_mean_between_extremes(page, tmp_path):
     folder = make_run(tmp_path / "many", seeds=(0, 2, 10))
-    # One seed was stopped early: the mean goes on with the others.
+    # One seed was stopped early: the mean continues with the others.
     write_metrics(folder / "seed-10", metrics(rows=3, shift=5.0))
     found = page(folder)
     (block,) = found.data["blocks"]
@@ -280,7 +280,7 @@ def test_many_groups_of_a_study_are_drawn_problem_by_problem(page, tmp_path):
         assert words in found.text
 
 
-# --- films ------------------------------------------------------------------------------------------------------------
+# --- videos -----------------------------------------------------------------------------------------------------------
 
 
 def test_films_and_ways(call, page, tmp_path):
@@ -288,10 +288,10 @@ def test_films_and_ways(call, page, tmp_path):
     (folder / "film.gif").write_bytes(b"GIF89a made up")
     (folder / "paths.png").write_bytes(b"\x89PNG made up")
     found = page(folder)
-    film, ways = found.of("img")
-    assert base64.b64decode(film["src"].removeprefix("data:image/gif;base64,")) == b"GIF89a made up"
-    assert ways["src"].startswith("data:image/png;base64,")
-    assert all(picture["alt"] for picture in (film, ways))
+    video, trajectories = found.of("img")
+    assert base64.b64decode(video["src"].removeprefix("data:image/gif;base64,")) == b"GIF89a made up"
+    assert trajectories["src"].startswith("data:image/png;base64,")
+    assert all(picture["alt"] for picture in (video, trajectories))
     # Folded, since it plays by itself.
     assert found.of("details", **{"class": "film"}) == [{"class": "film"}]
     (folder / "film.gif").unlink()
@@ -314,17 +314,17 @@ def test_a_film_is_made_on_request(call, page, tmp_path, monkeypatch):
     folder = make_run(tmp_path / "first")
     made = []
 
-    def film(policy, path, **_):
+    def render_video(policy, path, **_):
         made.append(policy)
         path.write_bytes(b"GIF89a")
         return []
 
-    monkeypatch.setattr("tailsafe.viz.video.film", film)
+    monkeypatch.setattr("tailsafe.viz.video.render_video", render_video)
     target = tmp_path / "page.html"
     code, out, _ = call(folder, "--out", target, "--film", "--json")
     # There is no policy in this folder: the page is made, and says what is missing.
     assert (code, made) == (0, [])
-    assert "no film" in json.loads(out.splitlines()[-1])["left_out"][0]
+    assert "no video" in json.loads(out.splitlines()[-1])["left_out"][0]
     monkeypatch.setattr("tailsafe.policies.policy.load_policy", lambda place: place)
     assert call(folder, "--out", target, "--film")[0] == 0
     assert call(folder, "--out", target, "--film")[0] == 0

@@ -15,7 +15,7 @@ from tailsafe.risk.interval import UPPER_SHARE
 UPPER = 20.0
 MEASURES = [ts.Mean(), ts.CVaR(0.75), ts.CVaR(0.95), ts.Pow(0.75), ts.Wang(1.0)]
 # Light and heavy tails, atoms, and nearly nothing but an atom with a rare disaster; each clipped to [0, UPPER].
-LAWS = {
+DISTRIBUTIONS = {
     "uniform": lambda rng, shape: rng.uniform(0, UPPER, shape),
     "half-normal": lambda rng, shape: np.abs(rng.normal(size=shape)),
     "pareto": lambda rng, shape: rng.pareto(1.2, shape),
@@ -37,15 +37,15 @@ QUANTILES = {
 }
 
 
-def draw(law, rng, shape):
-    return np.clip(LAWS[law](rng, shape), 0, UPPER)
+def draw(distribution, rng, shape):
+    return np.clip(DISTRIBUTIONS[distribution](rng, shape), 0, UPPER)
 
 
 @functools.cache
-def truth_of(law, measure):
+def truth_of(distribution, measure):
     """The risk itself: of two million quantiles, whose steps cost less than a ten-thousandth of it."""
     levels = (np.arange(2_000_000) + 0.5) / 2_000_000
-    return float(measure.risk(np.clip(QUANTILES[law](levels), 0, UPPER)))
+    return float(measure.risk(np.clip(QUANTILES[distribution](levels), 0, UPPER)))
 
 
 def misses(interval, truth):
@@ -53,11 +53,11 @@ def misses(interval, truth):
 
 
 @pytest.mark.parametrize(("n", "rows"), [(20, 400), (200, 400), (1000, 300)])
-@pytest.mark.parametrize("law", LAWS)
-def test_coverage_is_never_below_nominal(law, n, rows):
-    samples = draw(law, np.random.default_rng(0), (rows, n))
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_coverage_is_never_below_nominal(distribution, n, rows):
+    samples = draw(distribution, np.random.default_rng(0), (rows, n))
     for measure in (ts.CVaR(0.75), ts.Wang(1.0)):
-        truth = truth_of(law, measure)
+        truth = truth_of(distribution, measure)
         interval = measure.risk_interval(samples, 0.95, UPPER)
         assert misses(interval, truth) <= 0.05
         assert np.all(interval.lower <= measure.risk(samples) + 1e-12)
@@ -68,15 +68,15 @@ def test_coverage_is_never_below_nominal(law, n, rows):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [20, 200, 2000])
-@pytest.mark.parametrize("law", LAWS)
-def test_coverage_over_many_experiments(law, n):
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_coverage_over_many_experiments(distribution, n):
     rng = np.random.default_rng(1)
     experiments, at_once = 3000, 300 if n <= 200 else 60
     for measure in MEASURES:
-        truth = truth_of(law, measure)
+        truth = truth_of(distribution, measure)
         missed = {0.8: [], 0.95: [], "sequence": []}
         for _ in range(experiments // at_once):
-            samples = draw(law, rng, (at_once, n))
+            samples = draw(distribution, rng, (at_once, n))
             for confidence in (0.8, 0.95):
                 missed[confidence].append(misses(measure.risk_interval(samples, confidence, UPPER), truth))
             missed["sequence"].append(misses(measure.risk_sequence(samples, 0.95, UPPER), truth))
@@ -126,12 +126,12 @@ def test_costs_like_those_of_point_goal():
         assert np.median(bounds.lower) >= truth * (1 - allowed)
 
 
-@pytest.mark.parametrize("law", ["pareto", "rare disaster"])
-def test_sorted_samples_do_no_harm(law):
+@pytest.mark.parametrize("distribution", ["pareto", "rare disaster"])
+def test_sorted_samples_do_no_harm(distribution):
     """Bets on the smallest costs first would find a bound that is far too low."""
-    samples = np.sort(draw(law, np.random.default_rng(0), (300, 500)), axis=1)
+    samples = np.sort(draw(distribution, np.random.default_rng(0), (300, 500)), axis=1)
     measure = ts.CVaR(0.75)
-    assert misses(measure.risk_interval(samples, 0.95, UPPER), truth_of(law, measure)) <= 0.05
+    assert misses(measure.risk_interval(samples, 0.95, UPPER), truth_of(distribution, measure)) <= 0.05
 
 
 def test_the_same_samples_give_the_same_bounds_and_the_unit_does_not_matter():

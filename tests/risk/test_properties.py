@@ -96,15 +96,15 @@ def test_no_beta_outside_the_bounds_can_meet_a_limit_on_costs(steps, x, limit):
     st.one_of(st.builds(ts.Pow, st.floats(0.05, 0.95)), st.just(ts.Spectrum(lambda u: 3 * u**2))), st.integers(2, 12)
 )
 def test_lemma_on_the_approximation_error(measure, cells):
-    """|R_sigma - R_sigma~| <= B ||sigma - sigma~||_1 <= B sigma(1) / M for costs in [0, B], here on the worst law.
+    """|R_sigma - R_sigma~| <= B ||sigma - sigma~||_1 <= B sigma(1) / M for costs in [0, B]; the worst distribution.
 
     The difference is int F^{-1} (sigma - sigma~), so costs that are B above some quantile and 0 below are extreme.
     """
     steps = measure.discretize(cells)
     assert steps.l1_error <= float(measure.sigma(1.0)) / cells + 1e-12
     for share in np.linspace(0.05, 0.95, 19):
-        law = np.array([share, 1 - share])
-        difference = abs(measure.risk([0.0, 1.0], law) - steps.risk([0.0, 1.0], law))
+        distribution = np.array([share, 1 - share])
+        difference = abs(measure.risk([0.0, 1.0], distribution) - steps.risk([0.0, 1.0], distribution))
         assert difference <= steps.l1_error / 2 + 1e-9  # both have mass 1, which halves the lemma's first bound
 
 

@@ -124,7 +124,7 @@ def test_what_was_measured_before_a_stop_is_not_measured_again(training, tmp_pat
 def test_export_of_what_there_is_trains_nothing(training, tmp_path, monkeypatch, capsys):
     with_groups(monkeypatch, "known-optimum", [tiny_group("a")], measure=lambda _: measured)
     folder, words = tmp_path / "study", (*SCALE, "--out", tmp_path / "study", "--export")
-    # A study that has not begun runs first.
+    # A study that has not started runs first.
     assert command(*words, tmp_path / "first", "--json") == 0
     told = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     assert (told["left"], told["export"]) == (0, str(tmp_path / "first"))

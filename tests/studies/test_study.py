@@ -77,7 +77,7 @@ def test_a_study_goes_on_where_it_was_and_lists_what_failed(three, tmp_path, cap
     assert (folder / "roads_a" / "seed-1" / "checkpoints").is_dir()
     written = json.loads((folder / "results.json").read_text())
     assert written["left"] == 3
-    # Those that share a program have stopped in the middle; the last one has not begun.
+    # Those that share a program have stopped in the middle; the last one has not started.
     notes = ["stopped at 64 of 128 steps", "stopped at 64 of 128 steps", "not trained yet"]
     assert [(group["state"], group["note"]) for group in written["groups"]] == [("left", note) for note in notes]
     assert "| a | none: stopped at 64 of 128 steps |" in (folder / "table.md").read_text()
@@ -108,7 +108,7 @@ def test_a_study_goes_on_where_it_was_and_lists_what_failed(three, tmp_path, cap
 
 
 def test_interim_numbers_of_what_is_trained_so_far(three, tmp_path, capsys, monkeypatch):
-    """A policy is measured once; the study goes on as if nothing had been asked."""
+    """A policy is measured once; the study continues as if nothing had been asked."""
     folder = tmp_path / "study"
     words = ("known-optimum", "--scale", "smoke", "--out", folder)
     seen = []
@@ -147,7 +147,7 @@ def test_interim_numbers_of_what_is_trained_so_far(three, tmp_path, capsys, monk
     table = (folder / "table.md").read_text()
     assert "| a | 100.0 % (interim at 64 of 128 steps) |" in table
     assert "| b | 200.0 % |" in table
-    # The rest, of which one has begun and another has not: none of what there was is trained again.
+    # The rest, of which one has started and another has not: none of what there was is trained again.
     asked, advance = [], session.DeviceLoop.advance
 
     def counting_advance(self, state, updates, stop):

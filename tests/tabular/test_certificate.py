@@ -74,8 +74,8 @@ def test_gamble_by_hand():
 def test_no_policy_beats_the_optimum_and_some_policy_attains_it(measure, seed):
     mdp = augment(random_problem(seed, horizon=3))
     steps = measure.discretize(3)
-    law = occupancy(mdp, random_policy(mdp, 0))[-1]
-    limit = 0.9 * float(steps.risk(mdp.terminal_cost[:, 0], law))
+    distribution = occupancy(mdp, random_policy(mdp, 0))[-1]
+    limit = 0.9 * float(steps.risk(mdp.terminal_cost[:, 0], distribution))
     betas = beta_set(mdp, [steps], [limit], max_betas=5000)
     certificate = certify(mdp, betas, [limit])
     rng = np.random.default_rng(seed)
@@ -103,7 +103,7 @@ def all_deterministic(mdp):
 @pytest.mark.parametrize("measure", [ts.CVaR(0.5), ts.Wang(0.8), ts.Mean()], ids=str)
 @pytest.mark.parametrize("seed", range(3))
 def test_smallest_risk_by_brute_force(measure, seed):
-    """The risk is concave in the law, so some deterministic policy has the smallest; there are few enough to try."""
+    """The risk is concave in the distribution: some deterministic policy has the smallest, and there are few to try."""
     mdp = augment(random_problem(seed, states=2, horizon=2))
     steps = measure.discretize(3)
     brute = min(steps.risk(mdp.terminal_cost[:, 0], occupancy(mdp, p)[-1]) for p in all_deterministic(mdp))
@@ -129,8 +129,8 @@ def test_betas_within_the_limit_are_all_there():
 def test_a_coarse_grid_brackets_the_optimum(seed, max_betas):
     mdp = augment(random_problem(seed, horizon=4))
     steps = ts.Pow(0.6).discretize(3)
-    law = occupancy(mdp, random_policy(mdp, 0))[-1]
-    limit = [0.8 * float(steps.risk(mdp.terminal_cost[:, 0], law))]
+    distribution = occupancy(mdp, random_policy(mdp, 0))[-1]
+    limit = [0.8 * float(steps.risk(mdp.terminal_cost[:, 0], distribution))]
     exact = certify(mdp, beta_set(mdp, [steps], limit, 10_000), limit)
     grid = beta_set(mdp, [steps], limit, max_betas)
     coarse = certify(mdp, grid, limit)

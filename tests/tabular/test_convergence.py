@@ -37,9 +37,9 @@ def draw(number):
     measure = ts.parse_spectrum(FAMILIES[number % len(FAMILIES)])
     mdp = augment(problem)
     uniform = [np.full(layer.reward.shape, 1 / actions) for layer in mdp.layers]
-    law = occupancy(mdp, uniform)[-1]
+    distribution = occupancy(mdp, uniform)[-1]
     steps = measure.discretize(cells)
-    limits = [0.8 * float(steps.risk(sums, law)) for sums in mdp.terminal_cost.T]
+    limits = [0.8 * float(steps.risk(sums, distribution)) for sums in mdp.terminal_cost.T]
     return problem, measure, limits, cells
 
 

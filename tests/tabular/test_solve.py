@@ -85,8 +85,8 @@ def test_state_wise_optimum_against_its_definition(two_roads):
             ]
             for x, big in zip(alone.layers, mdp.layers, strict=True)
         ]
-        law = occupancy(alone, [pi[k] for pi, k in zip(policy, index, strict=True)])[-1]
-        parts.append(CVAR.risk(alone.terminal_cost[:, 0], law))
+        distribution = occupancy(alone, [pi[k] for pi, k in zip(policy, index, strict=True)])[-1]
+        parts.append(CVAR.risk(alone.terminal_cost[:, 0], distribution))
     assert np.mean(parts) < two_roads.risks[0] - 0.1
     assert np.mean(parts) <= LIMIT  # so our policy is feasible for the baseline, whose reward must be at least as high
     assert baseline.reward >= two_roads.reward - 1e-9
@@ -103,8 +103,8 @@ def test_two_roads_is_solved(two_roads):
 def test_reported_numbers_are_those_of_the_returned_policy(two_roads):
     mdp, policy = two_roads.mdp, two_roads.policy
     assert expected_reward(mdp, policy) == two_roads.reward
-    law = occupancy(mdp, policy)[-1]
-    assert CVAR.risk(mdp.terminal_cost[:, 0], law) == pytest.approx(two_roads.risks[0], rel=1e-12)
+    distribution = occupancy(mdp, policy)[-1]
+    assert CVAR.risk(mdp.terminal_cost[:, 0], distribution) == pytest.approx(two_roads.risks[0], rel=1e-12)
     for pi in policy:
         np.testing.assert_allclose(pi.sum(1), 1.0, rtol=1e-12)
 

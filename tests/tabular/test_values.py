@@ -29,16 +29,16 @@ def terminal_values(mdp, beta=(0.5, 1.2)):
 def test_terminal_law_and_reward_agree_with_trajectories(problem):
     mdp = augment(problem)
     policy = random_policy(mdp, 0)
-    law: dict[tuple[float, ...], float] = {}
+    distribution: dict[tuple[float, ...], float] = {}
     reward = 0.0
     for chance, _, earned, sums in trajectories(mdp, policy):
         key = tuple(np.round(sums, 8))
-        law[key] = law.get(key, 0.0) + chance
+        distribution[key] = distribution.get(key, 0.0) + chance
         reward += chance * earned
     assert expected_reward(mdp, policy) == pytest.approx(reward, rel=1e-12)
     found = {tuple(np.round(d, 8)): p for d, p in zip(mdp.terminal_cost, occupancy(mdp, policy)[-1], strict=True)}
-    assert found.keys() == law.keys()
-    assert found == pytest.approx(law, abs=1e-12)
+    assert found.keys() == distribution.keys()
+    assert found == pytest.approx(distribution, abs=1e-12)
 
 
 @pytest.mark.parametrize("problem", CASES)
@@ -47,9 +47,9 @@ def test_risk_values_are_expectations_of_g_under_the_return_distributions(proble
     policy = random_policy(mdp, 0)
     terminal = terminal_values(mdp)
     values = evaluate_exactly(mdp, policy, terminal)
-    for value, law in zip(values.value, return_distributions(mdp, policy), strict=True):
-        np.testing.assert_allclose(law.sum(1), 1.0, rtol=1e-12)
-        np.testing.assert_allclose(value[:, 1:], law @ terminal, rtol=1e-11)
+    for value, distribution in zip(values.value, return_distributions(mdp, policy), strict=True):
+        np.testing.assert_allclose(distribution.sum(1), 1.0, rtol=1e-12)
+        np.testing.assert_allclose(value[:, 1:], distribution @ terminal, rtol=1e-11)
 
 
 @pytest.mark.parametrize("problem", CASES)

@@ -51,7 +51,7 @@ def test_every_folder_is_an_ordinary_run(together, tmp_path):
     for i, measure in enumerate(MEASURES):
         policy = load_policy(together / str(i))
         assert policy.description.constraints[0].risk_measure == ts.parse_spectrum(measure).spec
-        # CVaR has one break point and is filled up: all its betas are in order, those that are no use at its end.
+        # CVaR has one break point and is filled up: all its betas are in order, the useless ones at its end.
         assert len(policy.beta[0]) == 4
         assert policy.beta[0] == sorted(policy.beta[0])
     assert ts.evaluate(together / "0", episodes=20, exact=False).constraints[0].risk >= 0
@@ -74,7 +74,7 @@ def test_a_stopped_group_goes_on_where_it_was(together, tmp_path):
 
 
 def test_what_is_left_of_a_group_goes_on_as_it_was(together, tmp_path):
-    """CVaR alone would need one dual variable: begun beside others, it keeps its four."""
+    """CVaR alone would need one dual variable: started beside others, it keeps its four."""
     configs = configs_of(tmp_path)
     with pytest.raises(RunInterrupted):
         train_together(configs, progress=False, until=time.monotonic())
@@ -83,7 +83,7 @@ def test_what_is_left_of_a_group_goes_on_as_it_was(together, tmp_path):
 
 
 def test_runs_that_went_different_ways_lose_nothing(tmp_path):
-    """One went ahead by itself: it goes on from there, and the others from where they are."""
+    """One went ahead by itself: it resumes from there, and the others from where they are."""
     base = configs_of(tmp_path)
     configs = [replace(config, settings={**config.settings, "checkpoint_every": PER_UPDATE}) for config in base]
     with pytest.raises(RunInterrupted):

@@ -1,4 +1,4 @@
-"""Stopping and going on: the same path bit for bit, whatever stopped the run."""
+"""Stopping and resuming: the same path bit for bit, whatever stopped the run."""
 
 import csv
 import json
@@ -46,7 +46,7 @@ def straight(tmp_path_factory):
 
 
 def stop_after(monkeypatch, updates):
-    """Raise the wish to stop once a run has taken so many updates."""
+    """Request a stop once a run has taken so many updates."""
     for kind in (session.DeviceLoop, session.HostLoop):
         original = kind.advance
 

@@ -1,4 +1,4 @@
-"""Wishes to stop: the first signal is one, the second one acts, and inner watchers know what outer ones have seen."""
+"""Stop requests: the first signal is one, the second stops at once, inner watchers know what outer ones have seen."""
 
 import signal
 import subprocess
@@ -20,7 +20,7 @@ def python_s_own_handlers():
         signal.signal(number, handler)
 
 
-def test_the_first_is_a_wish_and_the_second_acts(capfd):
+def test_the_first_is_a_request_and_the_second_stops_at_once(capfd):
     with Signals() as stop:
         assert not stop.wanted()
         signal.raise_signal(signal.SIGINT)
@@ -41,7 +41,7 @@ def test_inner_ones_know_what_outer_ones_have_caught():
                 signal.raise_signal(signal.SIGINT)
 
 
-def test_a_wish_caught_inside_is_not_one_outside():
+def test_a_request_caught_inside_is_not_one_outside():
     """What it was about is over: a study that saved its runs still writes its table."""
     with Signals() as outer:
         with Signals() as inner:

@@ -125,7 +125,7 @@ def test_hints_name_packages():
 def test_wandb_offline(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    for steps in (0, 64):  # begun, then resumed
+    for steps in (0, 64):  # started, then resumed
         (sink,) = open_sinks(["wandb"], tmp_path, CONFIG, steps)
         sink.write(ROW | {"steps": 64 + steps})
         sink.close()

@@ -140,7 +140,7 @@ def test_an_environment_object_trains_and_resumes(tmp_path):
     shutil.rmtree(folder / "checkpoints" / str(3 * PER_UPDATE))
     assert resume(folder, task=task, progress=False).steps == 3 * PER_UPDATE
     again = last_arrays(folder)
-    # Environments cannot be saved: new episodes begin after 16 steps, the learner goes on from where it was.
+    # Environments cannot be saved: new episodes begin after 16 steps, the learner continues from where it was.
     assert again["state/actor.finished.count"] == 4
     assert again["state/learner.updates"] == 3
     assert np.array_equal(

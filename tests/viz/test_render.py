@@ -1,4 +1,4 @@
-"""Pictures and films of a policy, without a display."""
+"""Pictures and videos of a policy, without a display."""
 
 import json
 from typing import ClassVar
@@ -14,8 +14,8 @@ from tailsafe.learning.actions import BoxActions
 from tailsafe.learning.interface import EnvironmentSpec
 from tailsafe.policies.policy import load_policy
 from tailsafe.tasks import action_size, get_task, observation_size
-from tailsafe.viz.filmed import user_scenes
-from tailsafe.viz.video import film
+from tailsafe.viz.scenes import user_scenes
+from tailsafe.viz.video import render_video
 from tests.policies.hand_made import constraint, describe, finite_description, save
 from tests.tabular.problems import gamble
 
@@ -92,7 +92,7 @@ def test_what_cannot_be_shown_is_one_line(call, run, tmp_path, monkeypatch):
         assert words in err
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match="imageio"):
-        film(load_policy(run), tmp_path / "x.mp4")
+        render_video(load_policy(run), tmp_path / "x.mp4")
 
 
 class Shining(gymnasium.Env):

@@ -87,14 +87,14 @@ def _prepare_mujoco(task: Task[Any], num_envs: int, steps: int | None, threads: 
     from tailsafe.envs.host import HostBatch
 
     count = steps or 1000
-    begun = time.perf_counter()
+    started = time.perf_counter()
     batch = HostBatch(task, num_envs, threads)
     batch.reset(seed=0)
     actions = np.random.default_rng(0).uniform(-1, 1, (count, num_envs, action_size(task)))
     actions = task_units(task, actions)
     batch.step(actions[0])
     batch.renew(np.zeros(num_envs, bool))  # compiles what the end of the episodes below needs
-    compile_seconds = time.perf_counter() - begun
+    compile_seconds = time.perf_counter() - started
 
     def measure() -> tuple[float, float]:
         # Step by step in turns, from the same states: contacts and gremlins make some steps dearer than others.
@@ -120,7 +120,7 @@ def prepare_device(
     prepare_jax(mjx=backend == "mjx")
     count = steps or 100
     batch = DeviceBatch(task, device_engine(task, backend))
-    begun = time.perf_counter()
+    started = time.perf_counter()
     state = jax.jit(batch.init)(environment_keys(0, num_envs))
     keys = jax.random.split(jax.random.key(1), count)
 
@@ -140,7 +140,7 @@ def prepare_device(
         return physics, readings.sensors.sum()
 
     run_whole = jax.jit(lambda state, keys: jax.lax.scan(whole_step, state, keys)).lower(state, keys).compile()
-    compile_seconds = time.perf_counter() - begun
+    compile_seconds = time.perf_counter() - started
     run_raw = (
         jax.jit(lambda physics, keys: jax.lax.scan(raw_step, physics, keys))
         .lower(state.episode.physics, keys)
@@ -167,6 +167,6 @@ def _alternate(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[flo
 
 
 def _seconds(run: Callable[[], Any]) -> float:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     run()
-    return time.perf_counter() - begun
+    return time.perf_counter() - started

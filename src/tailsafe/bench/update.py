@@ -57,9 +57,9 @@ def bench_update(precision: str = "float32", runs: int = 1, **changes: Any) -> d
         return algorithm.update(state, settings, chunk, key)
 
     state, chunk = jax.jit(jax.vmap(prepare))(keys)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     program = jax.jit(jax.vmap(update)).lower(state, chunk, keys).compile()
-    compile_seconds = time.perf_counter() - begun
+    compile_seconds = time.perf_counter() - started
 
     rows = config.batch_chunks * config.num_envs * config.chunk_steps
     inputs = OBSERVATIONS + settings.constraints.num_betas + ACTIONS
@@ -165,8 +165,8 @@ def _alternate(*measured: Callable[[], Any]) -> list[float]:
     ready: Callable[[Any], Any] = jax.block_until_ready
     for round_ in range(_ROUNDS + 1):
         for run, taken in zip(measured, times, strict=True):
-            begun = time.perf_counter()
+            started = time.perf_counter()
             ready(run())
             if round_:
-                taken.append(time.perf_counter() - begun)
+                taken.append(time.perf_counter() - started)
     return [median(taken) for taken in times]

@@ -76,7 +76,7 @@ def console(stderr: bool = False) -> Console:
 
 
 def emit_json(result: Mapping[str, Any]) -> None:
-    """Print `result` as one line. Infinities and NaN are no JSON: they must be None by now."""
+    """Print `result` as one line. JSON has no NaN and no infinities: they must be None by now."""
     typer.echo(json.dumps(result, allow_nan=False))
 
 

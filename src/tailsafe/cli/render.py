@@ -25,14 +25,16 @@ def render(
     size: Annotated[int, typer.Option(min=64, max=2048, help="Width and height of a frame in pixels.")] = 480,
     map: Annotated[
         bool,
-        typer.Option("--map", help="Draw the ways from above instead (.png, .svg, .pdf); needs no graphics library."),
+        typer.Option(
+            "--map", help="Draw trajectories from above instead (.png, .svg, .pdf); needs no graphics library."
+        ),
     ] = False,
     env: EnvName = None,
     env_arg: EnvArgs = None,
     trust: TrustFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Play the policy in its task (engine mujoco) and write a picture or a film; no display is needed.
+    """Play the policy in its task (engine mujoco) and write a picture or a video; no display is needed.
 
     An environment of your own draws itself, with render_mode="rgb_array" and in its own size.
     """
@@ -51,9 +53,9 @@ def render(
         )
         frames = len(last)
     else:
-        from tailsafe.viz.video import film
+        from tailsafe.viz.video import render_video
 
-        scenes = film(
+        scenes = render_video(
             policy,
             target,
             episodes=episodes,
@@ -75,4 +77,4 @@ def render(
         names = policy.description.task.cost_names
         costs = ", ".join(f"{name} {cost:g}" for name, cost in zip(names, scene.costs, strict=True))
         console().print(f"episode {scene.episode}: {scene.step} steps, reward {scene.reward:.4g}, cost {costs}")
-    console().print(f"{'film' if target.suffix.lower() in ('.gif', '.mp4') else 'picture'}: {target}", markup=False)
+    console().print(f"{'video' if target.suffix.lower() in ('.gif', '.mp4') else 'picture'}: {target}", markup=False)

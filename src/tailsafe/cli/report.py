@@ -14,8 +14,8 @@ from tailsafe.files import check_writable, replacing
 if TYPE_CHECKING:
     from tailsafe.viz.report import Report
 
-# Frames of a film made for a page [pixels]: 300 of them stay well below what a page takes.
-FILM_SIZE = 320
+# Frames of a video made for a page [pixels]: 300 of them stay well below what a page takes.
+VIDEO_SIZE = 320
 
 
 @app.command()
@@ -23,11 +23,11 @@ def report(
     paths: Annotated[list[Path], typer.Argument(metavar="RUN_OR_STUDY...", help="Folders of runs and of studies.")],
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     film: Annotated[
-        bool, typer.Option("--film", help="Make film.gif (as tailsafe render does) for runs without a film.")
+        bool, typer.Option("--film", help="Make film.gif (as tailsafe render does) for runs without a video.")
     ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """One self-contained HTML page: verdicts with bounds, learning curves, cost distributions, settings, films.
+    """One self-contained HTML page: verdicts with bounds, learning curves, cost distributions, settings, videos.
 
     Several runs are compared. Seeds of one run become a mean and a range. The page fetches nothing: send it, or open it
     on any machine.
@@ -43,7 +43,7 @@ def report(
     found = read_report(paths)
     notes: list[str] = []
     if film:
-        notes = _films(found)
+        notes = _make_videos(found)
         found = read_report(paths)
     page = make_page(found).encode("utf-8", "replace")
     with replacing(out) as partial:
@@ -63,10 +63,10 @@ def report(
     told.print(f"page: {out} ({len(page) / 1e6:.1f} MB)", markup=False)
 
 
-def _films(found: Report) -> list[str]:
-    """Make the films that are missing; returns a line for each that cannot be made."""
+def _make_videos(found: Report) -> list[str]:
+    """Make the videos that are missing; returns a line for each that cannot be made."""
     from tailsafe.policies.policy import load_policy
-    from tailsafe.viz.video import film
+    from tailsafe.viz.video import render_video
 
     notes = []
     for run in found.runs:
@@ -74,7 +74,7 @@ def _films(found: Report) -> list[str]:
             continue
         place = run.seeds[0].folder
         try:
-            film(load_policy(place), place / "film.gif", size=FILM_SIZE)
+            render_video(load_policy(place), place / "film.gif", size=VIDEO_SIZE)
         except InputError as error:
-            notes.append(f"{place}: no film: {error}")
+            notes.append(f"{place}: no video: {error}")
     return notes

@@ -128,8 +128,8 @@ class DeviceBatch:
             old = DeviceState(episode, following)
             return jax.tree.map(lambda before, after: jnp.where(ended, after, before), old, new)
 
-        begun: DeviceState = jax.vmap(begin_one)(done, state.episode, state.following)
-        return replace(begun, use=state.use)
+        started: DeviceState = jax.vmap(begin_one)(done, state.episode, state.following)
+        return replace(started, use=state.use)
 
 
 def device_engine(task: Task[Any], backend: str) -> MjxEngine | WarpEngine:

@@ -248,7 +248,7 @@ def certify(
       unit: `step`, `discounted` or `episode`; None: the unit the run was trained with.
       confidence: P(nothing is certified wrongly) is at least this, over the whole search.
       episodes: at most, for each candidate. Those of an earlier call count.
-      seed: of environments and actions. Trying seeds until one certifies is no evidence.
+      seed: of environments and actions. Trying seeds until one certifies proves nothing.
       environment: builds the Gymnasium environment, for tasks that no name leads to.
       keep: write certificate.json, the episodes, and the certificate into the policy file.
       progress: called with a candidate's name, its episodes and the most there can be.

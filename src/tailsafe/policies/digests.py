@@ -2,7 +2,7 @@
 
 policy.json holds the digest of its own content. The header of policy.safetensors holds one of all tensors and one of
 the description they belong to, under one key: several have no fixed order, and the same policy must give the same
-bytes. They find damage and mixed-up files. They are no signature: whoever can write the files can write the digests.
+bytes. They find damage and mixed-up files. They are not a signature: whoever can write the files can write the digests.
 
 What changes from one checkpoint of a run to the next is left out of the description's digest, and so is what is found
 out about a policy later: the two files are replaced one after the other, and between the two replacements they must

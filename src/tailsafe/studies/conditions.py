@@ -48,7 +48,7 @@ class Tuning:
         return f"{', '.join(self.settings)}: {'runs not counted' if self.runs is None else f'{self.runs} runs'}"
 
 
-# By docs/decisions.md and docs/rivals.md. What is not named here has not been tuned.
+# By docs/decisions.md and docs/baselines.md. What is not named here has not been tuned.
 TUNED = {
     "srcpo": Tuning(("most of the preset",), None),
     "sdac": Tuning(("surrogate",), 1),

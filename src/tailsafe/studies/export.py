@@ -105,7 +105,7 @@ def _curves(group: Group) -> Iterator[dict[str, Any]]:
         try:
             run = read_curves(place)
         except InputError:
-            continue  # not begun
+            continue  # not started
         for i in range(run.columns["steps"].size):
             shared = {name: _number(run.columns[name][i]) for name in _CURVES if name in run.columns}
             for cost in run.named("risk_"):

@@ -112,7 +112,7 @@ class Job:
                         yield broken(group, error)
 
     def _measured(self, group: Group, stretch: Stretch, stop: Signals) -> Outcome:
-        begun = time.monotonic()
+        started = time.monotonic()
         rows, failed = [], []
         try:
             for seed, place in seed_folders(group.config, group.config.folder):
@@ -128,7 +128,7 @@ class Job:
             return broken(group, error)
         write_json(group.config.folder / RESULT, {"config": _digest(group.config), "rows": rows, "failed": failed})
         lost = f", {len(failed)} of {group.config.seeds} runs failed" if failed else ""
-        note = f"trained in {stretch.seconds:.0f} s, measured in {time.monotonic() - begun:.0f} s{lost}"
+        note = f"trained in {stretch.seconds:.0f} s, measured in {time.monotonic() - started:.0f} s{lost}"
         return Outcome(group.labels, rows, failed, note)
 
 
@@ -214,7 +214,7 @@ def _training(place: Path) -> dict[str, float]:
 
 
 def broken(group: Group, error: Exception) -> Outcome:
-    """Something else than numbers went wrong: the group has no result and goes on next time from what it has."""
+    """Something else than numbers went wrong: the group has no result; the next call resumes it."""
     text = _one_line(error)
     place = group.config.folder
     # Where the folder itself is what is wrong, the text has to do.

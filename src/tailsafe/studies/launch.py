@@ -54,7 +54,7 @@ def _on_ray(jobs: Sequence[Job]) -> Iterator[Outcome]:
     try:
         share: dict[str, Any] = {"num_gpus": 1} if ray.cluster_resources().get("GPU") else {"num_cpus": 1}
         passed_on = {name: os.environ[name] for name in ("TAILSAFE_CACHE", "JAX_PLATFORMS") if name in os.environ}
-        # A worker that dies: its job goes on in another one from the last checkpoint, and what was measured is kept. A
+        # A worker that dies: its job resumes in another one from the last checkpoint, and what was measured is kept. A
         # job that keeps killing its workers is given up; the next call of the study tries it again.
         task = ray.remote(**share, max_retries=RETRIES, runtime_env={"env_vars": passed_on})(_run)
         waiting = {task.remote(job): job for job in jobs}

@@ -99,7 +99,7 @@ def run_study(
     minutes: how long this call may take. only: labels of the groups to train (`chosen`). interim: train nothing, and
     measure runs that are not finished with the policies that they have. A signal, or the end of the time, saves the
     running groups; they count as `left`. A signal is raised again when everything is written. (Tasks of a cluster end
-    without saving on a signal, and go on from their last checkpoint.)
+    without saving on a signal, and resume from their last checkpoint.)
     """
     groups = of_one_width([group.inside(folder) for group in study.groups(scale)])
     wanted = chosen(groups, only)

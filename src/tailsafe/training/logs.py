@@ -130,7 +130,7 @@ def missed(row: Row, logged: Sequence[LoggedCost], margin: float = 0.0) -> list[
 
 
 def begin_session(folder: Path, updates: int) -> None:
-    """Note that a session goes on from `updates`; what later ones did is cut from the log."""
+    """Note that a session resumes at `updates`; rows of later updates are cut from the log."""
     earlier = [start for start in session_starts(folder) if start < updates]
     write_json(folder / SESSIONS, {"begun": [*earlier, updates]})
 

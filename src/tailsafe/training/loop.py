@@ -158,8 +158,8 @@ def begin_runs(
         environment = environments.init(for_environments)
         actor = algorithm.begin(learner, settings, environments.observe(environment), for_actor)
         tally = _empty_tally(algorithm, learner, settings)
-        begun: RunState = _owned(RunState(learner, actor, environment, tally, jnp.int32(0), seed))
-        return begun
+        fresh: RunState = _owned(RunState(learner, actor, environment, tally, jnp.int32(0), seed))
+        return fresh
 
     return axis.over_runs(begin)(seeds, settings)
 
@@ -258,8 +258,8 @@ def begin_run(algorithm: Learner[Any], seed: Int[Array, ""], observation: Array,
     learner, for_actor, _ = _begin_learner(algorithm, settings, seed)
     actor = algorithm.begin(learner, settings, observation, for_actor)
     tally = _empty_tally(algorithm, learner, settings)
-    begun: RunState = _owned(RunState(learner, actor, None, tally, jnp.int32(0), seed))
-    return begun
+    fresh: RunState = _owned(RunState(learner, actor, None, tally, jnp.int32(0), seed))
+    return fresh
 
 
 @partial(jax.jit, static_argnums=0)

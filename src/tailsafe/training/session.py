@@ -153,7 +153,7 @@ class Session:
         log_every, save_every = plan.values["log_every"], plan.checkpoint_updates
         periods = [every for every in (log_every, save_every, plan.values["validation_every"]) if every]
         self._validations = Validations([(each.plan, each.seed, each.folder) for each in self._members], updates)
-        start, begun = time.monotonic() - seconds, updates
+        start, first = time.monotonic() - seconds, updates
         marked, marked_at = time.monotonic(), updates
         try:
             while updates < total and self._healthy():
@@ -180,7 +180,7 @@ class Session:
                     break
                 if stop and not finished:
                     raise RunInterrupted(self._folder, self._steps(updates), self._stop.caught or signal.SIGINT)
-            if updates >= total > begun:
+            if updates >= total > first:
                 self._ship()
         finally:
             self._validations.close()
@@ -188,9 +188,9 @@ class Session:
                 # Where the disk is full, that has been said.
                 with contextlib.suppress(OSError):
                     close()
-        if begun >= total:
+        if first >= total:
             self._progress.say(
-                f"{self._folder}: is complete, {self._steps(begun):,} steps; train it further with: tailsafe resume "
+                f"{self._folder}: is complete, {self._steps(first):,} steps; train it further with: tailsafe resume "
                 f"{self._folder} --steps N"
             )
         self._tell_missed()

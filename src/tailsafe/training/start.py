@@ -149,8 +149,8 @@ def started(state: RunState, several: bool, starts: list[tuple[Start, Plan] | No
     fresh = to_arrays(state)
     width = len(starts)
     rows = [{name: array[i] for name, array in fresh.items()} for i in range(width)] if several else [fresh]
-    begun = [row if start is None else _begun(row, *start) for row, start in zip(rows, starts, strict=True)]
-    arrays = {name: np.stack([row[name] for row in begun]) for name in fresh} if several else begun[0]
+    rows = [row if start is None else _begun(row, *start) for row, start in zip(rows, starts, strict=True)]
+    arrays = {name: np.stack([row[name] for row in rows]) for name in fresh} if several else rows[0]
     result: RunState = from_arrays(state, arrays)
     return result
 

@@ -158,8 +158,8 @@ def read_curves(run: Path) -> Curves:
         with path.open(newline="", encoding="utf-8") as handle:
             rows = list(csv.reader(handle))
     except FileNotFoundError:
-        begun = (run / "config.json").is_file()
-        raise InputError(f"{path}: no update has been logged yet" if begun else f"{path}: no such file") from None
+        started = (run / "config.json").is_file()
+        raise InputError(f"{path}: no update has been logged yet" if started else f"{path}: no such file") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     except (UnicodeDecodeError, csv.Error):

@@ -1,4 +1,4 @@
-"""Pictures and films of a policy at work in a task, without a display."""
+"""Pictures and videos of a policy at work in a task, without a display."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tailsafe.evaluation.environments import built_in
 from tailsafe.extras import install_hint
 from tailsafe.files import check_writable, replacing
 from tailsafe.policies.policy import LoadedPolicy
-from tailsafe.viz.filmed import Scene, user_scenes
+from tailsafe.viz.scenes import Scene, user_scenes
 from tailsafe.viz.walk import task_of, walk
 
 FORMATS = (".png", ".gif", ".mp4")
 # A picture shows this many moments of each episode side by side.
 MOMENTS = 4
-# A film has at most this many frames in all; steps in between are left out.
+# A video has at most this many frames in all; steps in between are left out.
 MOST_FRAMES = 300
 _GIF_FPS, _MP4_FPS = 25, 50
 _PALETTE_FRAMES = 16
 
 
-def check_film(path: Path) -> None:
-    """Refuse a film or picture that could not be written, before any work is spent on it."""
+def check_video(path: Path) -> None:
+    """Refuse a video or picture that could not be written, before any work is spent on it."""
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
-        raise InputError(f"{path}: a picture or film ends in {', '.join(FORMATS)}")
+        raise InputError(f"{path}: a picture or video ends in {', '.join(FORMATS)}")
     if suffix == ".mp4" and importlib.util.find_spec("imageio") is None:
         raise InputError(f"{path}: mp4 needs imageio (pip install imageio imageio-ffmpeg); .gif and .png do not")
     if suffix != ".mp4" and importlib.util.find_spec("PIL") is None:
@@ -39,7 +39,7 @@ def check_film(path: Path) -> None:
     check_writable(path)
 
 
-def film(
+def render_video(
     policy: LoadedPolicy,
     path: Path,
     *,
@@ -54,13 +54,13 @@ def film(
 ) -> list[Scene]:
     """Play `episodes` episodes of at most `steps` steps and write them to `path`; returns the scenes that it shows.
 
-    A .png shows moments of each episode side by side, one row per episode, with the robot's way as dots. Episodes are
+    A .png shows moments of each episode side by side, one row per episode, the trajectory as dots. Episodes are
     drawn from evaluation's environments (see `SEED_OFFSET`).
 
     A user's environment draws itself (`render_mode="rgb_array"`), in its own size; environment, env_args, trust: as in
     `evaluate`.
     """
-    check_film(path)
+    check_video(path)
     sheet = path.suffix.lower() == ".png"
     if environment is None and (built_in(policy.description) or policy.description.task.problem is not None):
         scenes = _of_task(policy, sheet, episodes, steps, seed, size, deterministic=deterministic)
@@ -142,7 +142,7 @@ def _write_gif(path: Path, scenes: Sequence[Scene]) -> None:
 
 
 def _write_mp4(path: Path, scenes: Sequence[Scene]) -> None:
-    # imageio is no dependency: found by name, so that type checks do not ask for it either.
+    # imageio is not a dependency: found by name, so that type checks do not ask for it either.
     imageio = importlib.import_module("imageio")
     try:
         imageio.mimsave(path, [scene.image for scene in scenes], fps=_MP4_FPS)

@@ -24,7 +24,7 @@ from tailsafe.viz.run import METRICS_NAME, Curves, read_curves, run_folders
 
 CONFIG = "config.json"
 VERDICTS: tuple[Verdict, ...] = ("met", BOOTSTRAP_MET, "violated", "cannot tell")
-FILMS = ("film.mp4", "film.gif", "paths.png")
+MEDIA = ("film.mp4", "film.gif", "paths.png")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Seed:
     """One trained policy: its log and, where it was evaluated, the report and the episodes behind it.
 
     stale: there are episodes, but of another evaluation. outdated: steps of the policy that was evaluated, where
-    training has gone on since; its verdicts are not shown. given_up: why its training ended early, if it did.
+    training has continued since; its verdicts are not shown. given_up: why its training ended early, if it did.
     """
 
     name: str
@@ -153,7 +153,7 @@ class Run:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a run has begun to log there, itself or one of its seeds."""
+    """Whether a run logs there, itself or one of its seeds."""
     return any(_logged(place) for place in (folder, *folder.glob("seed-*")))
 
 
@@ -309,8 +309,8 @@ def _described(config: Mapping[str, Any] | None, path: Path) -> tuple[str | None
 
 
 def _media(places: Sequence[Path]) -> tuple[Media, ...]:
-    """The film of the run, or of the first seed that has one; the same for its ways from above."""
-    films = [place / name for place in places for name in FILMS[:2]]
-    ways = [place / FILMS[2] for place in places]
-    first = [next((path for path in paths if is_regular(path)), None) for paths in (films, ways)]
+    """The video of the run, or of the first seed that has one; the same for its trajectories from above."""
+    videos = [place / name for place in places for name in MEDIA[:2]]
+    trajectories = [place / MEDIA[2] for place in places]
+    first = [next((path for path in paths if is_regular(path)), None) for paths in (videos, trajectories)]
     return tuple(read_media(path) for path in first if path is not None)

@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-# Halves of surrogate pairs (names of files that are no UTF-8) cannot be written, other control characters not be read.
+# Halves of surrogate pairs (names of files that are not UTF-8) cannot be written, other control characters not be read.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 _VOID = frozenset({"meta", "img", "br", "input"})
 

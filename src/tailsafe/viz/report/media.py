@@ -1,4 +1,4 @@
-"""Pictures and films inside of a page: bytes as text, with a limit on how many."""
+"""Pictures and videos inside of a page: bytes as text, with a limit on how many."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TYPES = {".png": "image/png", ".gif": "image/gif", ".svg": "image/svg+xml", ".mp
 
 @dataclass(frozen=True)
 class Media:
-    """A picture or film. uri: its content as a data: address, None if it is too large to be shown."""
+    """A picture or video. uri: its content as a data: address, None if it is too large to be shown."""
 
     path: Path
     size: int

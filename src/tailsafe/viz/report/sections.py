@@ -245,13 +245,17 @@ def _shown(one: Media) -> Html:
     if one.uri is None:
         return el("p", one.left_out, class_="note")
     if one.kind == ".mp4":
-        film = el("video", src=one.uri, controls=True, loop=True, muted=True, playsinline=True, preload="metadata")
-        return el("figure", film, el("figcaption", one.path.name))
+        video = el("video", src=one.uri, controls=True, loop=True, muted=True, playsinline=True, preload="metadata")
+        return el("figure", video, el("figcaption", one.path.name))
     picture = el("img", src=one.uri, alt=f"The policy at work ({one.path.name})")
     if one.kind == ".gif":
-        # A film that plays by itself: unfolded by the script where the reader has nothing against motion.
-        return folded(f"Film of an episode ({one.size / 1e6:.1f} MB)", picture, class_="film")
-    return el("figure", picture, el("figcaption", "Ways of the policy from above." if one.path.stem == "paths" else ""))
+        # A video that plays by itself: unfolded by the script where the reader has nothing against motion.
+        return folded(f"Video of an episode ({one.size / 1e6:.1f} MB)", picture, class_="film")
+    return el(
+        "figure",
+        picture,
+        el("figcaption", "Trajectories of the policy from above." if one.path.stem == "paths" else ""),
+    )
 
 
 def _settings(run: Run) -> Html:

@@ -62,7 +62,7 @@ class Study:
 
 
 def is_study(folder: Path) -> bool:
-    """Whether a study has begun there."""
+    """Whether there is a study there."""
     return (folder / MARK).is_file()
 
 

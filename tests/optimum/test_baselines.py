@@ -1,4 +1,4 @@
-"""The rivals on problems with a known optimum: one that each can solve, and one made for where it goes wrong."""
+"""The baselines on problems with a known optimum: one that each can solve, and one made for where it goes wrong."""
 
 import pytest
 
