@@ -12,15 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tailsafe.evaluation import verdict
-from tailsafe.training import train as training
 from tailsafe.training.plan import make_plan
-from tailsafe.training.settings import known_settings
-from tests.training.tiny import TINY
+from tests.training.shortly import shorten
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "docs/risk.md", "docs/finite.md", "docs/own_environment.md", "docs/choosing.md", "docs/tasks.md"]
-UPDATES, EPISODES = 1, 2
 
 
 def python_blocks(path: str) -> list[str]:
@@ -31,6 +27,15 @@ def python_blocks(path: str) -> list[str]:
     return [textwrap.dedent(code) for _, code in found if "onnxruntime" not in code]
 
 
+def by_the_guides_environment(config):
+    """In place of a larger task by its name: what is checked before a training begins, then the road of the guide."""
+    if not isinstance(config.task, str):
+        return config
+    make_plan(config)
+    constraint = dataclasses.replace(config.constraints[0], name="slip")
+    return dataclasses.replace(config, task="icy:IcyRoad", constraints=[constraint])
+
+
 @pytest.fixture
 def workplace(tmp_path, monkeypatch):
     """A folder like that of a reader: the examples, the environment of the guide as icy.py, runs that end soon."""
@@ -39,24 +44,7 @@ def workplace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "icy", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
-    train, evaluate = training.train, verdict.evaluate
-
-    def train_shortly(config, **options):
-        if isinstance(config.task, str):
-            # What is checked before a training begins; then the guide's environment stands in for larger tasks.
-            make_plan(config)
-            constraint = dataclasses.replace(config.constraints[0], name="slip")
-            config = dataclasses.replace(config, task="icy:IcyRoad", constraints=[constraint])
-        # By the algorithm that compiles fastest: what SRCPO does is tested elsewhere, this is about what is printed.
-        tiny = {key: value for key, value in TINY.items() if key in known_settings("cppo")}
-        steps = UPDATES * TINY["num_envs"] * TINY["chunk_steps"]
-        settings = {**config.settings, **tiny, "replay_chunks": 1, "batch_chunks": 1, "total_steps": steps}
-        changes = {"algorithm": "cppo", "preset": "laptop", "total_steps": steps, "settings": settings}
-        return train(dataclasses.replace(config, **changes), **options)
-
-    monkeypatch.setattr(training, "train", train_shortly)
-    shortly = {"episodes": EPISODES}
-    monkeypatch.setattr(verdict, "evaluate", lambda run, *_, **options: evaluate(run, **options | shortly))
+    shorten(monkeypatch, by_the_guides_environment)
     return tmp_path
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tailsafe.errors import InputError
 from tailsafe.evaluation.verdict import Evaluation
+from tailsafe.policies.pretrained import own_copy
 from tailsafe.viz.run import draw_curves, draw_evaluation, read_curves, run_folders
 
 _MIME = {".png": "image/png", ".gif": "image/gif", ".svg": "image/svg+xml"}
@@ -43,6 +44,7 @@ def plot(what: Any, path: Path | str | None = None) -> Picture:
     folder = what.folder if hasattr(what, "folder") else Path(what)
     if folder is None and path is None:
         raise InputError("this evaluation belongs to no folder: say where to draw, ts.plot(evaluation, path)")
+    folder = folder if folder is None or path is not None else own_copy(folder)
     if isinstance(what, Evaluation):
         target = Path(path) if path is not None else folder / "evaluation.png"
         draw_evaluation(what, target)
