@@ -8,11 +8,12 @@ python examples/own_study.py
 from pathlib import Path
 
 import tailsafe as ts
+from tailsafe.evaluation.exact import evaluate_on_problem
 from tailsafe.studies.statistics import estimate, improvement, interquartile_mean
 from tailsafe.training.multirun import train_together
 
 PROBLEM = str(Path(__file__).with_name("two_roads.json"))
-ALGORITHMS, LIMITS, SEEDS = ("srcpo", "cppo"), (1.5, 2.0), (0, 1, 2)
+ALGORITHMS, LIMITS, SEEDS = ("srcpo", "cppo"), (2.0, 2.5), (0, 1, 2)
 FOLDER = Path("studies/own")
 
 
@@ -38,16 +39,16 @@ def main():
     for algorithm in ALGORITHMS:
         for limit in LIMITS:
             folders = [config(algorithm, limit, seed).folder for seed in SEEDS]
-            exact = [ts.evaluate(folder, episodes=2).exact for folder in folders]
+            exact = [evaluate_on_problem(ts.load_policy(folder)) for folder in folders]
             kept = sum(one.feasible for one in exact)
             scores.setdefault(algorithm, []).append([one.reward for one in exact])
             found = estimate(interquartile_mean, [scores[algorithm][-1]])
             print(
-                f"{algorithm}, limit {limit:g}: reward {found.value:.3f} [{found.low:.3f}, {found.high:.3f}], "
+                f"{algorithm}, limit {limit:g}: reward {found.mean:.3f} [{found.low:.3f}, {found.high:.3f}], "
                 f"optimum {exact[0].optimum:.3f}, limit kept by {kept} of {len(SEEDS)}"
             )
     better = improvement(scores["srcpo"], scores["cppo"])
-    print(f"a run of srcpo earns more than one of cppo with probability {better.value:.2f}")
+    print(f"a run of srcpo earns more than one of cppo with probability {better.mean:.2f}")
 
 
 if __name__ == "__main__":

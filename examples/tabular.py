@@ -11,7 +11,7 @@ import tailsafe as ts
 
 def main():
     problem = ts.FiniteCMDP.load(Path(__file__).with_name("two_roads.json"))
-    for limit in (1.0, 2.0, 3.0):
+    for limit in (2.0, 2.5, 3.0):
         found = ts.solve_tabular(problem, ts.CVaR(0.75), limit)
         print(
             f"limit {limit:g}: risk {found.risks[0]:.4f}, reward {found.reward:.4f}, at most {found.gap:.1g} below best"
