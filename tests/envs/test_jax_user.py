@@ -86,11 +86,3 @@ def test_brax() -> None:
     envs = pytest.importorskip("brax.envs")
     wrapped = BraxEnv(envs.get_environment("fast"), lambda state: (state.reward > 0).astype(float), episode_length=20)
     assert all(finding.passed for finding in check_environment(lambda: wrapped))
-
-
-@pytest.mark.slow
-def test_playground() -> None:
-    playground = pytest.importorskip("mujoco_playground")
-    env = playground.registry.load("CartpoleBalance", config_overrides={"impl": "jax"})
-    wrapped = BraxEnv(env, lambda state: (jnp.abs(state.data.qpos[0]) > 0.01).astype(float), episode_length=5)
-    assert all(finding.passed for finding in check_environment(lambda: wrapped))

@@ -122,7 +122,8 @@ def make_block(runs: Sequence[Run], most: int, marks: Sequence[int] | None = Non
             lines([("violated", "", 0)]),
         ),
     ]
-    panels.append(_numbered(runs, lines, "signal_", "Signal of the gradients", "Cosine of two halves of an update"))
+    told = "Cosine of two halves of an update: 1 signal, 0 noise"
+    panels.append(_numbered(runs, lines, "signal_", "Signal of the gradients", told, ""))
     return Block(
         names=tuple(run.name for run in runs),
         marks=tuple(range(len(runs)) if marks is None else marks),
@@ -133,12 +134,25 @@ def make_block(runs: Sequence[Run], most: int, marks: Sequence[int] | None = Non
     )
 
 
-def _numbered(runs: Sequence[Run], lines: Any, prefix: str, title: str, caption: str) -> Panel:
-    """A panel of columns that are told apart by a number or a name; line styles repeat after four."""
-    names = _union(runs, prefix)
-    found = lines([(prefix + name, f"{title} {name}" if len(names) > 1 else "", k % 4) for k, name in enumerate(names)])
+def _numbered(
+    runs: Sequence[Run], lines: Any, prefix: str, title: str, caption: str, word: str | None = None
+) -> Panel:
+    """A panel of columns that are told apart by a number or a name; line styles repeat after four.
+
+    word: what stands before it, the title unless it is given.
+    """
+    names, word = _union(runs, prefix), title if word is None else word
+    labels = [f"{word} {_of_cost(runs, name)}".strip() if len(names) > 1 else "" for name in names]
+    found = lines([(prefix + name, label, k % 4) for k, (name, label) in enumerate(zip(names, labels, strict=True))])
     told = f"{caption}; in order: whole, dotted, dashed, dash-dotted." if len(names) > 1 else f"{caption}."
-    return Panel(title, "in the unit of the limit" if prefix == "beta_" else "weight", told, False, (), found)
+    unit = {"beta_": "in the unit of the limit", "signal_": "cosine"}.get(prefix, "weight")
+    return Panel(title, unit, told, False, (), found)
+
+
+def _of_cost(runs: Sequence[Run], name: str) -> str:
+    """The cost that a column is numbered after, where all runs have the same ones."""
+    costs = {run.costs for run in runs}
+    return next(iter(costs))[int(name)] if name.isdigit() and len(costs) == 1 and int(name) < len(min(costs)) else name
 
 
 def _grid(run: Run, most: int) -> tuple[Numbers, bool]:
