@@ -134,9 +134,7 @@ def make_block(runs: Sequence[Run], most: int, marks: Sequence[int] | None = Non
     )
 
 
-def _numbered(
-    runs: Sequence[Run], lines: Any, prefix: str, title: str, caption: str, word: str | None = None
-) -> Panel:
+def _numbered(runs: Sequence[Run], lines: Any, prefix: str, title: str, caption: str, word: str | None = None) -> Panel:
     """A panel of columns that are told apart by a number or a name; line styles repeat after four.
 
     word: what stands before it, the title unless it is given.
