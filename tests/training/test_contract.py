@@ -27,8 +27,8 @@ STRATEGIES = ("sdac", "p3o", *(pytest.param(name, marks=pytest.mark.slow) for na
 MIXED = (["cvar:0.9", "cvar:0.5", "mean"], ["cvar:0.75", "wang:0.5", "pow:0.75"])
 
 
-# They learn from the newest chunk alone.
-ON_POLICY = {name: dict.fromkeys(("batch_chunks", "replay_chunks"), 1) for name in ("cppo", "cvar_cpo", "sdpo")}
+NEWEST_ALONE = ("cppo", "cvar_cpo", "sdpo", "ppo_lag", "ppo_pid")
+ON_POLICY = {name: dict.fromkeys(("batch_chunks", "replay_chunks"), 1) for name in NEWEST_ALONE}
 
 
 def settings_for(algorithm, **changes):

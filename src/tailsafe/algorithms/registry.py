@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tailsafe.algorithms.state import LearnerConfig, LearnerSettings
 
 # Each is the name of its module. Modules are imported when they are needed: names alone do not wait for JAX.
-ALGORITHMS = ("srcpo", "cppo", "cvar_cpo", "sdac", "sdpo", "wcsac")
+ALGORITHMS = ("srcpo", "cppo", "cvar_cpo", "sdac", "sdpo", "wcsac", "ppo_lag", "ppo_pid")
 DEFAULT_ALGORITHM = ALGORITHMS[0]
 
 
