@@ -27,7 +27,8 @@ def is_pretrained(path: Path | str) -> bool:
 
 def pretrained_names(task: str | None = None) -> list[str]:
     """The policies of the package, or those for one task."""
-    names = sorted(file.parents[1].name for file in HOME.glob(f"*/{_JSON}"))
+    # What begins with a dot is half-written, see `new_folder`.
+    names = sorted(file.parents[1].name for file in HOME.glob(f"[!.]*/{_JSON}"))
     if task is None:
         return names
     tasks = {name: read_object(HOME / name / _JSON).get("task") for name in names}
