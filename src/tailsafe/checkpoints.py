@@ -76,7 +76,8 @@ class Checkpoints:
         """Which there are, complete or not, oldest first."""
         if not self._folder.is_dir():
             return []
-        return sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdigit())
+        names = [path.name for path in self._folder.iterdir()]
+        return sorted(int(name) for name in names if name.isascii() and name.isdecimal() and str(int(name)) == name)
 
     def save(self, steps: int, arrays: Arrays, meta: dict[str, Any]) -> None:
         """Write a checkpoint and drop the oldest beyond the third; returns when it is on the disk."""

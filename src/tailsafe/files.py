@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from tailsafe.errors import InputError
 
@@ -98,6 +98,21 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 DEEPEST = 50
 
 
+def no_link(path: str, flags: int) -> int:
+    """An opener for `open` that follows no link: what is written into a run stays in its folder."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def open_text(path: Path) -> TextIO:
+    """A text file that anybody may have put there, open to read, lines as they are.
+
+    `OSError` for what is not a file: reading a pipe may never return, and a device may never end.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    return path.open(encoding="utf-8", newline="")
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file that anybody may have written; an `InputError` in one line, whatever is wrong with it.
 
@@ -109,7 +124,8 @@ def read_object(path: Path) -> dict[str, Any]:
         raise ValueError(constant)
 
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+        with open_text(path) as handle:
+            content = json.loads(handle.read(), parse_constant=refuse)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     except (ValueError, RecursionError):

@@ -1,6 +1,7 @@
 """What strangers and accidents write into files and arguments: one line each, exit code 2, no escape sequences."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,11 +12,13 @@ import pytest
 import tailsafe as ts
 from tailsafe.cli.app import console
 from tailsafe.errors import InputError
+from tailsafe.files import open_text
 from tailsafe.policies.metadata import Fields
 from tailsafe.terminal import escaped, printable
 from tailsafe.training.train import read_config
 from tailsafe.viz.report.media import is_regular
 from tests.policies.hand_made import constraint, finite_description, save
+from tests.report.folders import metrics, write_metrics
 from tests.tabular.problems import gamble
 from tests.training.tiny import finite_config
 
@@ -41,6 +44,21 @@ def test_names_do_not_reach_the_terminal_as_commands(tmp_path, call):
     assert "\x1b[2J" not in out
     assert "\x9b" not in out
     assert "[/red]" in out
+
+
+def test_names_in_every_table(tmp_path, call):
+    """As they are, also where they look like markup; bare brackets end rich in a traceback."""
+    described = finite_description(gamble(), [constraint(EVIL)])
+    run = tmp_path / "[red]run[/blue]"
+    save(run, replace(described, task=replace(described.task, cost_names=(EVIL,))))
+    for words in (
+        ["certify", run, "--limit", "9", "--episodes", "64"],
+        ["front", run, "--episodes", "5"],
+    ):
+        code, out, err = call(*words)
+        assert code in (0, 1), err
+        assert "\x1b[2J" not in out
+        assert "[/red]" in out
 
 
 def test_printable_and_escaped(capfd):
@@ -121,6 +139,47 @@ def test_npy_headers(tmp_path, call, header):
     one_line(call("risk", "cvar:0.5", path), "x.npy")
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("metrics.csv", ["plot"]),
+        ("metrics.csv", ["report"]),
+        ("config.json", ["resume"]),
+        ("evaluation.json", ["report"]),
+        ("policy/policy.json", ["evaluate"]),
+        ("policy/policy.safetensors", ["export"]),
+    ],
+)
+def test_pipes_and_devices_are_not_read(tmp_path, call, name, words):
+    """They may never end: one line, or the file counts as missing. A pipe that nobody writes to would block for ever;
+    /dev/zero stands for it here, since a test must end.
+    """
+    write_metrics(tmp_path, metrics())
+    save(tmp_path, finite_description(gamble()))
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).symlink_to("/dev/null")
+    code, _, err = call(*words, tmp_path, *(["--out", tmp_path / "page.html"] if words == ["report"] else []))
+    assert code == (0 if name == "evaluation.json" else 2), err
+    with pytest.raises(OSError, match="not a regular file"), open_text(tmp_path / name):
+        pass
+
+
+def test_a_problem_may_come_from_a_pipe_but_not_from_an_endless_device(tmp_path, call, monkeypatch):
+    monkeypatch.setattr("tailsafe.tabular.problem._LARGEST_FILE", 10_000)
+    one_line(call("tabular", "/dev/zero", "--risk", "mean", "--limit", "1"), "more than 10,000 characters")
+    code, out, err = call("tabular", pipe(json.dumps(gamble().to_dict())), "--risk", "mean", "--limit", "9", "--json")
+    assert code == 0, err
+    assert json.loads(out)["feasible"]
+
+
+def pipe(text):
+    """The name of a pipe that holds the text, as the shell's <(...) is."""
+    read, write = os.pipe()
+    with os.fdopen(write, "w") as handle:
+        handle.write(text)
+    return f"/dev/fd/{read}"
+
+
 def test_whole_numbers_have_an_end():
     fields = Fields({"episodes": 10**400, "low": -(10**400)}, "evaluation")
     with pytest.raises(InputError, match="a whole number"):
@@ -152,6 +211,8 @@ def test_problems_beyond_numbers(tmp_path, call):
         (["evaluate", ".", "--seed", "99999999999999999999"], "seed"),
         (["render", ".", "--seed", "99999999999999999999"], "seed"),
         (["train", "finite", "--seed", "99999999999999999999"], "seed"),
+        (["train", "finite", "--seeds", "1000000000"], "seeds"),
+        (["front", ".", "--seed", "99999999999999999999"], "seed"),
     ],
 )
 def test_arguments_beyond_bounds(call, words, said):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 import gymnasium
@@ -87,6 +88,41 @@ class Breaks(Own):
         raise RuntimeError("no robot here")
 
 
+class Refuses:
+    """An answer that cannot even be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError
+
+
+class NoSpace(Own):
+    @property
+    def observation_space(self) -> Any:
+        raise RuntimeError("no space")
+
+    @observation_space.setter
+    def observation_space(self, _: Any) -> None: ...
+
+
+class NoNames(Own):
+    @property
+    def cost_names(self) -> Any:
+        raise RuntimeError("no names")
+
+
+class Odd(Own):
+    def step(self, action: Any) -> Any:
+        return (Refuses(), *super().step(action)[1:])
+
+
+class BadEnd(Own):
+    def close(self) -> None:
+        raise SystemExit(0)
+
+
 class SpeedCost(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A cost on a wrapper, with its name and bound."""
 
@@ -97,6 +133,19 @@ WRONG: dict[str, tuple[Any, str]] = {
     "negative bound": (variant(largest_costs=(-1,)), "largest_costs holds -1"),
     "nan bound": (variant(largest_costs=(float("nan"),)), "largest_costs holds nan"),
     "text bound": (variant(largest_costs=("1",)), "largest_costs holds '1'"),
+    "boundless bound": (variant(largest_costs=(10**400,)), "each must be a positive number"),
+    "bound beyond single precision": (variant(largest_costs=(1e300,)), "at most 1e+30"),
+    "endless names": (variant(cost_names=map(str, itertools.count())), "more than 1 entries"),
+    "names that raise": (NoNames, "cost_names cannot be read: RuntimeError: no names"),
+    "space that raises": (NoSpace, "observation_space cannot be read: RuntimeError: no space"),
+    "ragged reward": (variant(reward=[1, [2, 3]]), "it must be a number"),
+    "reward beyond single precision": (variant(reward=1e300), "the reward 1e+300; single precision ends at"),
+    "cost beyond single precision": (variant(cost=1e300), "a step cost 1e+300; single precision ends at"),
+    "reward that refuses": (variant(reward=Refuses()), "the reward a Refuses"),
+    "cost that refuses": (variant(cost=Refuses()), "is a Refuses"),
+    "observation that refuses": (Odd, "is not an array"),
+    "endless observation": (variant(observation_space=spaces.MultiDiscrete([10**9] * 3)), "3,000,000,000 numbers"),
+    "endless choice": (variant(action_space=spaces.Discrete(10**10)), "10,000,000,000 choices"),
     "names twice": (variant(cost_names=("a", "a"), cost=np.ones(2)), "no name may come twice"),
     "names no text": (variant(cost_names=(3,)), "names must be texts"),
     "name is a text": (variant(cost_names="cost"), "must be a tuple"),

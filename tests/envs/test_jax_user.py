@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -71,6 +72,30 @@ def test_a_good_one_is_fit_and_a_bad_one_is_refused_in_one_line() -> None:
         with pytest.raises(InputError) as failure:
             user_environments(find_environment(env), 2)
         assert words in str(failure.value)
+
+
+def test_costs_of_every_step_are_checked() -> None:
+    """Training does not see single steps, so the extremes of all of them are kept."""
+
+    class LaterBad(Counter):
+        def __init__(self, cost: float) -> None:
+            super().__init__()
+            self.cost = cost
+
+        def step(self, count: Any, action: Any) -> Any:
+            count, seen, reward, costs, ended = super().step(count, action)
+            return count, seen, reward, jnp.where(count[0] == 2, self.cost, costs), ended
+
+    for cost, words in ((-0.5, "safe must cost 0"), (0.7, "above its largest_costs, 0.5")):
+        environments = JaxUserEnvironments(LaterBad(cost), 2, "later")
+        state = environments.init(jax.random.key(0))
+        for _ in range(1):
+            state, _ = environments.step(state, jnp.zeros((2, 1)))
+        environments.check(state)
+        for _ in range(2):
+            state, _ = environments.step(state, jnp.zeros((2, 1)))
+        with pytest.raises(InputError, match=f"environment later: .*{words}"):
+            environments.check(state)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from tailsafe.envs.trust import check_trusted, chosen_source, is_known, remember
 from tailsafe.envs.user import GymnasiumEnvironments, user_environments
 from tailsafe.envs.wrappers import CostFromStep
 from tailsafe.errors import InputError
-from tests.envs.own import ACTIONS, OBSERVATIONS, WRONG, Own, SixValues, SpeedCost, variant
+from tests.envs.own import ACTIONS, OBSERVATIONS, WRONG, BadEnd, Own, SixValues, SpeedCost, variant
 
 
 @pytest.mark.parametrize("kind", OBSERVATIONS)
@@ -78,6 +78,15 @@ def test_what_is_wrong_is_refused_alike(reason: str) -> None:
     with pytest.raises(InputError) as failure:
         played(make)
     assert words in str(failure.value)
+
+
+def test_an_error_while_closing_hides_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Not even a SystemExit(0), which would end a program as if all were well."""
+    copies = Copies(BadEnd, 2, "bad end")
+    copies.close()
+    assert [record.message.partition(" (")[0] for record in caplog.records] == [
+        "environment bad end: close raised an error: SystemExit: 0"
+    ] * 2
 
 
 @pytest.mark.parametrize("observed", OBSERVATIONS)

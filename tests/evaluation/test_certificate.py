@@ -8,6 +8,7 @@ from scipy.special import logit
 
 import tailsafe as ts
 from tailsafe.checkpoints import Checkpoints
+from tailsafe.errors import InputError
 from tailsafe.evaluation.certificate import certify, check, search_of
 from tailsafe.evaluation.exact import evaluate_on_problem
 from tailsafe.policies.policy import tensors_of
@@ -86,6 +87,51 @@ def test_a_certificate_of_another_policy_is_not_confirmed(run, risk, tmp_path, c
     (tmp_path / "certificate.json").write_text((run / "certificate.json").read_text())
     assert not check(tmp_path / "certificate.json").same_policy
     assert call("certify", "--check", tmp_path / "certificate.json")[0] == 1
+
+
+def test_what_a_certificate_is_about_is_checked_too(run, risk, tmp_path):
+    """Numbers may differ by rounding. Of a changed statement nothing is confirmed, though the limit is kept."""
+    save(tmp_path, finite_description(gamble()))
+    certify(tmp_path, 1.3 * risk, "discounted", episodes=4000)
+    path = tmp_path / "certificate.json"
+    content = json.loads(path.read_text())
+    changes = {
+        "risk_measure": "cvar:0.99",
+        "cost": "another",
+        "task": "another",
+        "statement": "in the real world",
+        "candidate": "checkpoint-7",
+        "certified": "yes",
+    }
+    for key, value in changes.items():
+        path.write_text(json.dumps(content | {key: value}))
+        assert not check(path).confirmed, key
+    path.write_text(json.dumps(content | {"upper": 0.0}))
+    rounded = check(path)
+    assert (rounded.confirmed, rounded.identical) == (True, False)
+
+
+def test_damaged_episodes_do_not_count(risk, tmp_path):
+    save(tmp_path, finite_description(gamble()))
+    arguments = {"limit": 1.02 * risk, "unit": "discounted", "episodes": 256}
+    first = certify(tmp_path, **arguments).to_json()
+    table = tmp_path / "certificate" / "policy.csv"
+    good = table.read_text()
+    header, *lines = good.splitlines()
+    # Every episode cost nothing, says the damaged table.
+    table.write_text("\n".join([header, *(",".join([*line.split(",")[:-1], "0.0"]) for line in lines)]) + "\n")
+    assert certify(tmp_path, **arguments).to_json() == first
+    assert table.read_text() == good
+
+
+def test_a_link_is_not_written_through(risk, tmp_path):
+    save(tmp_path / "run", finite_description(gamble()))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "own.csv").write_text("precious")
+    (tmp_path / "run" / "certificate").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="is a link"):
+        certify(tmp_path / "run", 1.3 * risk, "discounted", episodes=64)
+    assert (tmp_path / "elsewhere" / "own.csv").read_text() == "precious"
 
 
 def test_units_and_several_costs(tmp_path):

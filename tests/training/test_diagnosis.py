@@ -73,6 +73,26 @@ def test_what_cannot_be_diagnosed(tmp_path, run, call):
     assert "no checkpoint" in err
 
 
+def test_a_strangers_run_is_not_diagnosed_unasked(tmp_path, run, call, monkeypatch):
+    """As evaluate and resume: the environment that a run names is code."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("open('ran', 'w')\n")
+    (tmp_path / "stranger").mkdir()
+    config = json.loads((run / "config.json").read_text())
+    settings = {key: value for key, value in config["settings"].items() if key != "problem"}
+    path = tmp_path / "stranger" / "config.json"
+    for source in (None, {"reference": "evil:Evil", "arguments": {}, "folder": str(tmp_path)}):
+        path.write_text(json.dumps(config | {"task": "evil:Evil", "source": source, "settings": settings}))
+        code, out, err = call("diagnose", tmp_path / "stranger")
+        assert (code, out) == (2, "")
+        assert "--trust" in err
+        assert not (tmp_path / "ran").exists()
+    code, _, err = call("diagnose", tmp_path / "stranger", "--trust")
+    assert code == 2
+    assert "has no 'Evil'" in err
+    assert (tmp_path / "ran").exists()
+
+
 def test_the_risk_estimate_of_a_policy_that_stands_still_is_unbiased(tmp_path):
     """The gamble: a policy that never moves gambles with probability 1/2, so D is 10 with probability 0.05, else 0.
 

@@ -14,8 +14,9 @@ import tailsafe as ts
 from tailsafe.checkpoints import UNREADABLE, Checkpoints
 from tailsafe.errors import InputError
 from tailsafe.files import replacing, write_json
+from tailsafe.training.failures import failure
 from tailsafe.training.lock import LOCK, held
-from tailsafe.training.logs import CsvLog
+from tailsafe.training.logs import CsvLog, session_starts
 from tailsafe.training.train import resume
 from tests.training.test_resume import arguments
 from tests.training.tiny import PER_UPDATE, assert_same_arrays, finite_config, last_arrays, rows_without_times
@@ -82,6 +83,22 @@ def test_a_policy_beside_an_empty_folder_of_checkpoints_is_not_trained_over(run)
     with pytest.raises(InputError, match="no checkpoints to resume from"):
         resume(run, progress=False)
     assert contents(run) == before
+
+
+def test_only_names_that_tailsafe_gives_are_checkpoints(tmp_path):
+    for name in ("7", "12", "²", "012", "٣", "x", "12.tmp"):
+        (tmp_path / name).mkdir()
+    assert Checkpoints(tmp_path).steps() == [7, 12]
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "null", "{}", "[" * 10_000, "3", '{"begun": {"a": 1}}', '{"begun": [1e400]}']
+)
+def test_notes_of_a_run_may_be_damaged(tmp_path, content):
+    for name in ("failed.json", "sessions.json"):
+        (tmp_path / name).write_text(content)
+    assert failure(tmp_path) is None
+    assert session_starts(tmp_path) == [0]
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------
@@ -151,6 +168,31 @@ def test_locks_of_several_folders_are_all_or_none(tmp_path):
     with held([places[0]]):
         who = json.loads((places[0] / LOCK).read_text())
         assert who["pid"] > 0
+
+
+def test_what_is_written_stays_in_the_folder(tmp_path):
+    """A stranger's run may hold links: a lock is not taken, and a log not written, through one."""
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / LOCK).symlink_to(precious)
+    with pytest.raises(InputError, match="its lock is a link"), held([run]):
+        pass
+    (run / "metrics.csv").symlink_to(precious)
+    with pytest.raises(OSError, match="symbolic link"):
+        CsvLog(run / "metrics.csv").write({"steps": 1})
+    assert precious.read_text() == "precious"
+
+
+def test_a_folder_that_vanishes_hides_no_error(tmp_path):
+    def work():
+        with held([tmp_path / "run"]):
+            shutil.rmtree(tmp_path / "run")
+            raise ValueError("first")
+
+    with pytest.raises(ValueError, match="first"):
+        work()
 
 
 # --- disks ------------------------------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailsafe.cli.app import JsonFlag, app, console, emit_json
+from tailsafe.cli.app import EnvName, JsonFlag, TrustFlag, app, console, emit_json
 from tailsafe.errors import InputError
 from tailsafe.files import check_writable
+from tailsafe.terminal import escaped
 
 if TYPE_CHECKING:
     from tailsafe.evaluation.certificate import Certificate, Check, Finding
@@ -27,6 +28,8 @@ def certify(
     episodes: Annotated[int, typer.Option(min=2, help="Play at most so many; fewer if they decide.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Of environments (never training's) and actions.")] = 0,
     backend: Annotated[str, typer.Option(help="Engine of the built-in tasks.")] = "auto",
+    env: EnvName = None,
+    trust: TrustFlag = False,
     check: Annotated[Path | None, typer.Option(help="Replay a certificate.json instead.")] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -38,7 +41,7 @@ def certify(
     if (run is None) == (check is None):
         raise InputError("give either a run to certify or --check FILE")
     if check is not None:
-        _check(check, backend, json)
+        _check(check, backend, env, trust, json)
         return
     assert run is not None
     if not limit:
@@ -62,6 +65,8 @@ def certify(
             confidence=confidence,
             episodes=episodes,
             seed=seed,
+            environment=env,
+            trust=trust,
             backend=backend,
             progress=bar,
         )
@@ -74,11 +79,11 @@ def certify(
         raise typer.Exit(NOT_CERTIFIED)
 
 
-def _check(file: Path, backend: str, json: bool) -> None:
+def _check(file: Path, backend: str, env: str | None, trust: bool, json: bool) -> None:
     from tailsafe.evaluation.certificate import check as replay
 
     with _Bar(quiet=json) as bar:
-        result = replay(file, backend=backend, progress=bar)
+        result = replay(file, environment=env, trust=trust, backend=backend, progress=bar)
     if json:
         emit_json(result.to_json())
     else:
@@ -100,7 +105,8 @@ def _print(certificate: Certificate) -> None:
         limit = f"{certificate.limits[i]:g}/{certificate.units[i]}"
         kept = shown.uppers[i] <= certificate.limits[i]
         proven = f"[{'green' if kept else 'yellow'}]at most {shown.uppers[i]:.4g}[/]"
-        table.add_row(constraint.name, constraint.risk_measure, limit, f"[bold]{shown.risks[i]:.4g}[/]", proven)
+        risk = f"[bold]{shown.risks[i]:.4g}[/]"
+        table.add_row(escaped(constraint.name), escaped(constraint.risk_measure), limit, risk, proven)
     out.print(table)
     spread = shown.reward_interval
     out.print(f"reward [bold]{shown.reward:.5g}[/bold] \\[{spread.low:.4g}, {spread.high:.4g}] per episode")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailsafe.cli.app import JsonFlag, app, console, emit_json
+from tailsafe.cli.app import EnvName, JsonFlag, TrustFlag, app, console, emit_json
+from tailsafe.terminal import escaped
 
 if TYPE_CHECKING:
     from tailsafe.training.diagnosis import Diagnosis
@@ -19,6 +20,8 @@ def diagnose(
     rollouts: Annotated[int, typer.Option(min=2, help="Independent chunks to collect, policy held still.")] = 16,
     episodes: Annotated[int, typer.Option(min=2, help="Whole episodes to play for the truth.")] = 200,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random here.")] = 0,
+    env: EnvName = None,
+    trust: TrustFlag = False,
     plot: Annotated[Path | None, typer.Option(help="Picture (default: diagnosis.png in the run).")] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -41,7 +44,7 @@ def diagnose(
         check_target(plot)
     check_writable(run / FILE_NAME)
     with quiet_stdout():
-        found = measure(run, rollouts=rollouts, episodes=episodes, seed=seed)
+        found = measure(run, rollouts=rollouts, episodes=episodes, seed=seed, task=env, trust=trust)
     write_json(run / FILE_NAME, found.to_json())
     picture = plot or run / PICTURE_NAME
     if drawable:
@@ -66,14 +69,14 @@ def _print(found: Diagnosis) -> None:
         gradients.add_column(column)
     for signal in found.signals:
         needed = "no signal found" if signal.needed is None else f"{signal.needed:,}"
-        gradients.add_row(signal.name, f"{signal.cosine:.2f}", needed)
+        gradients.add_row(escaped(signal.name), f"{signal.cosine:.2f}", needed)
     out.print(gradients)
     risks = Table(title=f"risk at the current beta: the learner's estimate against {found.episodes} episodes")
     for column in ("cost", "estimate", "std", "episodes", "bias", "target"):
         risks.add_column(column)
     for each in found.estimates:
         numbers = (each.mean, each.std, each.seen, each.bias, each.target)
-        risks.add_row(each.name, *(f"{number:.3g}" for number in numbers))
+        risks.add_row(escaped(each.name), *(f"{number:.3g}" for number in numbers))
     out.print(risks)
     quantiles = Table(title="discounted sums: quantiles by the critics, and of the episodes")
     quantiles.add_column("of")
@@ -81,10 +84,10 @@ def _print(found: Diagnosis) -> None:
         quantiles.add_column(f"{level:g}")
     for critic in found.calibrations:
         pairs = zip(critic.predicted, critic.seen, strict=True)
-        quantiles.add_row(critic.name, *(f"{predicted:.3g} | {seen:.3g}" for predicted, seen in pairs))
+        quantiles.add_row(escaped(critic.name), *(f"{predicted:.3g} | {seen:.3g}" for predicted, seen in pairs))
     out.print(quantiles)
     for beta in found.betas:
-        out.print(f"beta of {beta.name}: {beta.value:.3g}; the quantile it should follow: {beta.quantile:.3g}")
+        out.print(f"beta of {escaped(beta.name)}: {beta.value:.3g}; the quantile it should follow: {beta.quantile:.3g}")
     if found.violated is not None:
         out.print(f"updates that found a limit exceeded, lately: {found.violated:.0%}")
     for advice in found.advice():

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailsafe.cli.app import JsonFlag, app, console, emit_json
+from tailsafe.cli.app import EnvName, JsonFlag, TrustFlag, app, console, emit_json
 from tailsafe.cli.evaluate import EpisodeBar
 from tailsafe.errors import InputError
 from tailsafe.extras import install_hint
 from tailsafe.files import check_writable
+from tailsafe.terminal import escaped
 
 if TYPE_CHECKING:
     from tailsafe.evaluation.front import Front
@@ -23,9 +24,13 @@ def front(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders of one task.")],
     points: Annotated[int, typer.Option(min=1, help="Limits to ask a policy for that was trained for a range.")] = 8,
     episodes: Annotated[int, typer.Option(min=2, help="Fresh episodes for each point.")] = 500,
-    seed: Annotated[int, typer.Option(min=0, help="Of environments (never training's) and actions.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="Of environments (never training's) and actions.")
+    ] = 0,
     confidence: Annotated[float, typer.Option(help="Probability that an interval holds.")] = 0.95,
     backend: Annotated[str, typer.Option(help="Engine of the built-in tasks.")] = "auto",
+    env: EnvName = None,
+    trust: TrustFlag = False,
     out: Annotated[
         Path | None, typer.Option(help="The picture; front.json is beside it (default: in the run, or here).")
     ] = None,
@@ -57,6 +62,8 @@ def front(
             episodes,
             seed,
             confidence=confidence,
+            environment=env,
+            trust=trust,
             backend=backend,
             progress=lambda _, done, total: bar(done, total),
         )
@@ -80,13 +87,16 @@ def front(
 def _print(found: Front) -> None:
     from rich.table import Table
 
-    table = Table("run", "limit", "reward", *(f"risk of {name}" for name in found.costs))
+    table = Table("run", "limit", "reward", *(f"risk of {escaped(name)}" for name in found.costs))
     for point in found.points:
         reward = point.evaluation.reward
         reports = point.evaluation.constraints
         limits = ", ".join(f"{report.description.limit:g}/{report.description.unit}" for report in reports)
         risks = [f"{r.risk:.4g} \\[{r.free.low:.4g}, {r.free.high:.4g}]" for r in reports]
         table.add_row(
-            str(point.run), limits, f"{reward.mean:.5g} \\[{reward.student.low:.4g}, {reward.student.high:.4g}]", *risks
+            escaped(str(point.run)),
+            limits,
+            f"{reward.mean:.5g} \\[{reward.student.low:.4g}, {reward.student.high:.4g}]",
+            *risks,
         )
     console().print(table)

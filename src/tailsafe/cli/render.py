@@ -76,5 +76,7 @@ def render(
     for scene in last:
         names = policy.description.task.cost_names
         costs = ", ".join(f"{name} {cost:g}" for name, cost in zip(names, scene.costs, strict=True))
-        console().print(f"episode {scene.episode}: {scene.step} steps, reward {scene.reward:.4g}, cost {costs}")
+        console().print(
+            f"episode {scene.episode}: {scene.step} steps, reward {scene.reward:.4g}, cost {costs}", markup=False
+        )
     console().print(f"{'video' if target.suffix.lower() in ('.gif', '.mp4') else 'picture'}: {target}", markup=False)

@@ -6,9 +6,10 @@ run it too.
 
 from __future__ import annotations
 
-import math
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -16,13 +17,15 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from tailsafe.envs.declarations import Costs, declared_costs, layers
+from tailsafe.envs.declarations import Costs, declared_costs, layers, short
 from tailsafe.envs.metrics import Metric, Running
 from tailsafe.envs.spaces import action_space, observation_space
 from tailsafe.envs.wrappers import five_values
 from tailsafe.errors import InputError, place_of
 from tailsafe.learning.spaces import ActionDescription, ObservationSpace
 
+# Learners compute in single precision, where more is infinite.
+_LARGEST = float(np.finfo(np.float32).max)
 Factory = Callable[[], Any]
 Watch = Callable[[gymnasium.Env[Any, Any]], None]
 
@@ -127,9 +130,14 @@ class Copies:
         return Rows(last, following, reward.astype(np.float32), single, flags[0], flags[1], metrics)
 
     def close(self) -> None:
-        """Close every copy."""
+        """Close every copy. What one of them raises then is said, and hides no other error."""
         for env in self.envs:
-            env.close()
+            try:
+                env.close()
+            except (Exception, SystemExit) as error:
+                logging.getLogger("tailsafe").warning(
+                    "environment %s: close raised an error: %s", self._name, place_of(error)
+                )
 
     # --- building -----------------------------------------------------------------------------------------------------
 
@@ -138,26 +146,23 @@ class Copies:
         if not isinstance(env, gymnasium.Env):
             raise self.wrong(f"it builds a {type(env).__name__}, which is not a gymnasium.Env")
         for attribute in ("observation_space", "action_space"):
-            if getattr(env, attribute, None) is None:
+            # A property is code of the user's own.
+            if self._call(f"{attribute} cannot be read", partial(getattr, env, attribute, None)) is None:
                 raise self.wrong(f"it has no {attribute}")
         return env
 
     def _layout(self, env: gymnasium.Env[Any, Any]) -> Layout:
         """From the spaces, and one step to see the costs."""
-        try:
-            observations, actions = observation_space(env.observation_space), action_space(env.action_space)
-        except InputError as error:
-            raise self.wrong(str(error)) from None
+        observations = self._call("observation_space", lambda: observation_space(env.observation_space))
+        actions = self._call("action_space", lambda: action_space(env.action_space))
         # Names and bounds can be read once the number of costs is known.
         self.layout = Layout(observations, actions, Costs((), ()), None)
         self._running, self._follows = Running((), self.num_envs), False
         self._begin(0, 0)
         middle = actions.decode(np.zeros((1, actions.size)))[0]
         costs = self._cost(self._answer(env, middle)[4]).size
-        try:
-            return Layout(observations, actions, declared_costs(env, costs), episode_length(env))
-        except InputError as error:
-            raise self.wrong(str(error)) from None
+        length = self._call("spec", lambda: episode_length(env))
+        return Layout(observations, actions, self._call("costs", lambda: declared_costs(env, costs)), length)
 
     # --- what environments answer -------------------------------------------------------------------------------------
 
@@ -192,16 +197,23 @@ class Copies:
     def _reward(self, reward: Any) -> float:
         if type(reward) is float:
             return reward
-        number = np.asarray(reward)
+        try:
+            number = np.asarray(reward)
+        except Exception:  # lists of unequal lengths, and objects that refuse
+            number = np.asarray(None)
         if number.ndim or number.dtype.kind not in "biuf":
-            raise self.wrong(f"step returned the reward {_short(reward)}; it must be a number")
+            raise self.wrong(f"step returned the reward {short(reward)}; it must be a number")
         return float(number)
 
     def _flag(self, flag: Any, name: str) -> bool:
         if flag is True or flag is False:
             return flag
-        if np.ndim(flag) or np.asarray(flag).dtype.kind != "b":
-            raise self.wrong(f"step returned {name} = {_short(flag)}; it must be True or False")
+        try:
+            truth = np.asarray(flag)
+        except Exception:
+            truth = np.asarray(None)
+        if truth.ndim or truth.dtype.kind != "b":
+            raise self.wrong(f"step returned {name} = {short(flag)}; it must be True or False")
         return bool(flag)
 
     def _cost(self, info: Any) -> NDArray[Any]:
@@ -209,12 +221,14 @@ class Copies:
             raise self.wrong(
                 "step has no info['cost']: the cost of the step, a number or a vector with one entry per constraint"
             )
+        given = None
         try:
-            cost = np.asarray(info["cost"])
-        except ValueError:
+            given = info["cost"]
+            cost = np.asarray(given)
+        except Exception:
             cost = np.asarray(None)
         if cost.dtype.kind not in "biuf":
-            raise self.wrong(f"info['cost'] is {_short(info['cost'])}; it must be numbers")
+            raise self.wrong(f"info['cost'] is {short(given)}; it must be numbers")
         if cost.ndim > 1 or cost.size == 0:
             raise self.wrong(f"info['cost'] must be a number or a vector, has shape {cost.shape}")
         if self._cost_shape is None:
@@ -248,7 +262,7 @@ class Copies:
 def check_numbers(declared: Costs, reward: NDArray[Any], costs: NDArray[Any]) -> None:
     """Refuse numbers that no learner may see, and those that disprove what the environment says. costs: (N, C)."""
     # One comparison where all is well; written this way round, NaN is refused too.
-    if (np.abs(reward) < math.inf).all() and ((costs >= 0) & (costs <= declared.bounds)).all():
+    if (np.abs(reward) <= _LARGEST).all() and ((costs >= 0) & (costs <= np.minimum(declared.bounds, _LARGEST))).all():
         return
     if not np.isfinite(reward).all():
         raise InputError(f"step returned the reward {reward[~np.isfinite(reward)][0]}")
@@ -256,6 +270,9 @@ def check_numbers(declared: Costs, reward: NDArray[Any], costs: NDArray[Any]) ->
         raise InputError(f"a step cost {_row(costs, ~np.isfinite(costs))}; costs must be finite")
     if (costs < 0).any():
         raise InputError(f"a step cost {_row(costs, costs < 0)}; more cost must mean less safe, and safe must cost 0")
+    for what, numbers in (("returned the reward", np.abs(reward)), ("cost", costs)):
+        if (numbers > _LARGEST).any():
+            raise InputError(f"a step {what} {numbers.max():g}; single precision ends at {_LARGEST:.2g}")
     row, i = np.argwhere(costs > declared.bounds)[0]
     raise InputError(
         f"a step cost {costs[row, i]:g} of {declared.names[i]!r}, above its largest_costs, {declared.largest[i]:g}"
@@ -267,14 +284,10 @@ def episode_length(env: Any) -> int | None:
     for layer in layers(env):
         if isinstance(layer, gymnasium.wrappers.TimeLimit):
             return int(layer._max_episode_steps)
-    return None if env.spec is None else env.spec.max_episode_steps
+    steps = getattr(env.spec, "max_episode_steps", None)
+    return int(steps) if isinstance(steps, int) and steps > 0 else None
 
 
 def _row(costs: NDArray[np.float64], bad: NDArray[np.bool_]) -> str:
     values = costs[bad.any(1)][0]
     return f"{values[0]:g}" if values.size == 1 else str(values.tolist())
-
-
-def _short(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) < 60 else f"a {type(value).__name__}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from tailsafe.errors import InputError
+from tailsafe.errors import InputError, place_of
 
 ROUNDING = 1e-5
 _LONGEST_NAME = 64
+# Discounted sums of it must fit into single precision.
+_LARGEST = 1e30
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,10 @@ def layers(env: Any) -> Iterator[Any]:
 def declared(env: Any, attribute: str) -> Any:
     """An attribute of the outermost layer that has it, None where none does."""
     for layer in layers(env):
-        value = getattr(layer, attribute, None)
+        try:
+            value = getattr(layer, attribute, None)
+        except (Exception, SystemExit) as error:  # a property is code of the user's own
+            raise InputError(f"{attribute} cannot be read: {place_of(error)}") from error
         if value is not None:
             return value
     return None
@@ -63,20 +69,31 @@ def declared_costs(env: Any, count: int) -> Costs:
 
 def _entries(attribute: str, values: Any, count: int, example: str) -> Sequence[Any]:
     try:
-        entries = None if isinstance(values, str | bytes | dict) else list(values)
-    except TypeError:
+        # One more than there may be: an iterator need not end.
+        entries = None if isinstance(values, str | bytes | dict | set) else list(itertools.islice(values, count + 1))
+    except Exception:
         entries = None
     if entries is None:
-        raise InputError(f"{attribute} is {values!r}; it must be a tuple with one entry per cost, as in {example}")
+        raise InputError(f"{attribute} is {short(values)}; it must be a tuple with one entry per cost, as in {example}")
     if len(entries) != count:
-        raise InputError(f"{attribute} has {len(entries)} entries for {count} costs")
+        held = len(entries) if len(entries) <= count else f"more than {count}"
+        raise InputError(f"{attribute} has {held} entries for {count} costs")
     return entries
+
+
+def short(value: Any) -> str:
+    """A value of somebody else's on one line."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:
+        text = ""
+    return text if 0 < len(text) < 60 else f"a {type(value).__name__}"
 
 
 def _names(names: Sequence[Any]) -> tuple[str, ...]:
     for name in names:
         if not isinstance(name, str):
-            raise InputError(f"cost_names holds {name!r}; names must be texts")
+            raise InputError(f"cost_names holds {short(name)}; names must be texts")
         if not name.strip() or not name.isprintable() or len(name) > _LONGEST_NAME:
             raise InputError(f"cost_names holds {name[:80]!r}; names must be 1 to {_LONGEST_NAME} printable characters")
     if len(set(names)) != len(names):
@@ -87,11 +104,12 @@ def _names(names: Sequence[Any]) -> tuple[str, ...]:
 def _bounds(bounds: Sequence[Any]) -> tuple[float, ...]:
     for bound in bounds:
         try:
-            good = not isinstance(bound, str | bool) and float(bound) > 0
-        except (TypeError, ValueError):
+            good = not isinstance(bound, str | bool) and (0 < float(bound) <= _LARGEST or float(bound) == math.inf)
+        except Exception:
             good = False
         if not good:
             raise InputError(
-                f"largest_costs holds {bound!r}; each must be a positive number, inf where it is not known"
+                f"largest_costs holds {short(bound)}; each must be a positive number (at most {_LARGEST:g}), inf "
+                "where it is not known"
             )
     return tuple(float(bound) for bound in bounds)

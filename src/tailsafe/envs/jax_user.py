@@ -24,12 +24,15 @@ from tailsafe.learning.spaces import ActionDescription, ObservationSpace
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class UserState:
-    """inner: the environments' own states. observation (N, O); steps (N,): of the running episodes."""
+    """inner: the environments' own states. observation (N, O); steps (N,): of the running episodes. extremes (2, C):
+    the least and the most that a step has cost so far, for `check`.
+    """
 
     inner: Any
     observation: Float[Array, "N O"]
     steps: Int[Array, " N"]
     key: PRNGKeyArray
+    extremes: Float[Array, "2 C"]
 
 
 class JaxUserEnvironments:
@@ -46,7 +49,8 @@ class JaxUserEnvironments:
         """First episodes."""
         for_reset, key = jax.random.split(key)
         inner, observation = self._reset(for_reset)
-        return UserState(inner, observation, jnp.zeros(self.num_envs, jnp.int32), key)
+        nothing = jnp.zeros((2, len(self.layout.costs)))
+        return UserState(inner, observation, jnp.zeros(self.num_envs, jnp.int32), key, nothing)
 
     def observe(self, state: UserState) -> Float[Array, "N O"]:
         """The latest observations."""
@@ -71,10 +75,20 @@ class JaxUserEnvironments:
 
         # Resets can be dear; in most steps no episode ends.
         inner, observation = jax.lax.cond(done.any(), renewed, lambda: (inner, last))
-        after = UserState(inner, observation, jnp.where(done, 0, steps), key)
         costs = jnp.asarray(cost, float).reshape(self.num_envs, -1)
+        least, most = state.extremes
+        extremes = jnp.stack([jnp.minimum(least, costs.min(0)), jnp.maximum(most, costs.max(0))])
+        after = UserState(inner, observation, jnp.where(done, 0, steps), key, extremes)
         reward = jnp.asarray(reward, float).reshape(self.num_envs)
         return after, Transition(last, observation, reward, costs, terminated, truncated)
+
+    def check(self, state: UserState) -> None:
+        """An `InputError` if a step so far cost what none may; state: of one run, or of several."""
+        extremes = np.asarray(state.extremes).reshape(-1, len(self.layout.costs))
+        try:
+            check_numbers(self.layout.costs, np.zeros(1), extremes)
+        except InputError as error:
+            raise InputError(f"environment {self._name}: {error}") from None
 
     def _reset(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, "N O"]]:
         inner, seen = jax.vmap(self._env.reset)(jax.random.split(key, self.num_envs))

@@ -11,6 +11,8 @@ from gymnasium import spaces
 from tailsafe.errors import InputError
 from tailsafe.learning.spaces import MOST_COMBINATIONS, ActionDescription, ObservationPart, ObservationSpace
 
+# A step of one environment is an array of so many; more is a mistake, and would end a process for want of memory.
+MOST_NUMBERS, MOST_CHOICES = 10_000_000, 65_536
 _OBSERVATIONS = "Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these"
 _ACTIONS = "a bounded Box, Discrete, MultiDiscrete or MultiBinary"
 
@@ -18,6 +20,8 @@ _ACTIONS = "a bounded Box, Discrete, MultiDiscrete or MultiBinary"
 def observation_space(space: Any) -> ObservationSpace:
     """How observations of a Gymnasium space are flattened."""
     described = ObservationSpace(tuple(_parts(space, ())))
+    if described.size > MOST_NUMBERS:
+        raise InputError(f"observation_space makes {described.size:,} numbers; there may be up to {MOST_NUMBERS:,}")
     if described.size == 0:
         raise InputError("observation_space is empty: a policy needs something to look at")
     return described
@@ -41,6 +45,8 @@ def _parts(space: Any, path: tuple[str | int, ...]) -> list[ObservationPart]:
 def action_space(space: Any) -> ActionDescription:
     """How a learner's actions become those of a Gymnasium space."""
     if isinstance(space, spaces.Discrete):
+        if space.n > MOST_CHOICES:
+            raise InputError(f"action_space has {space.n:,} choices; there may be up to {MOST_CHOICES:,}")
         return ActionDescription("discrete", int(space.n), start=int(space.start))
     if isinstance(space, spaces.MultiDiscrete):
         return _combined(tuple(space.nvec.shape), *_choices(space), str(space.dtype))

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from tailsafe._version import __version__
 from tailsafe.errors import InputError
 from tailsafe.evaluation.environments import open_stage
-from tailsafe.evaluation.episodes import Episodes, play, read_episodes
+from tailsafe.evaluation.episodes import Episodes, play
 from tailsafe.evaluation.late import late_policies
+from tailsafe.evaluation.recordings import Recordings
 from tailsafe.evaluation.sequential import BATCH, Limit, Proof, in_sequence, prove, with_shares
 from tailsafe.evaluation.verdict import Interval, largest_return, student_interval
 from tailsafe.files import read_object, write_json
@@ -42,6 +43,8 @@ BUDGET = 10_000
 # episode i has seed _FIRST + _APART * seed + _SIDE * i; single environments number their seeds from there.
 _FIRST, _APART, _SIDE = 20_000_003, 10_000_000, 8
 _LARGEST_SEED, _MOST_EPISODES = 150, 1_000_000
+# What a certificate says that a replay does not compute but take from it or from the policy.
+_CLAIMS = ("task", "algorithm", "cost", "risk_measure", "limit", "unit", "confidence", "rule", "statement")
 STATEMENT = (
     "about this policy in this simulator, at the stated confidence; it says nothing about other versions of either"
 )
@@ -235,7 +238,8 @@ def certify(
     confidence: float = 0.95,
     episodes: int = BUDGET,
     seed: int = 0,
-    environment: Callable[[], Any] | None = None,
+    environment: str | Callable[..., Any] | None = None,
+    trust: bool = False,
     backend: str = "auto",
     keep: bool = True,
     progress: Progress = lambda name, done, total: None,
@@ -249,7 +253,8 @@ def certify(
       confidence: P(nothing is certified wrongly) is at least this, over the whole search.
       episodes: at most, for each candidate. Those of an earlier call count.
       seed: of environments and actions. Trying seeds until one certifies proves nothing.
-      environment: builds the Gymnasium environment, for tasks that no name leads to.
+      environment: the environment in place of the one that the policy names: its name, or what builds it.
+      trust: build the environment that the policy names, though you have not trained on it on this machine.
       keep: write certificate.json, the episodes, and the certificate into the policy file.
       progress: called with a candidate's name, its episodes and the most there can be.
     """
@@ -264,16 +269,19 @@ def certify(
         for i, (constraint, stated, factor) in enumerate(zip(description.constraints, limits, factors, strict=True))
     ]
     digest = policy_digest(run)
-    recordings = _Recordings(_home(run) / FOLDER if keep else None, digest, seed, description)
+    recordings = Recordings(_home(run) / FOLDER if keep else None, digest, seed, description)
     findings: list[Finding] = []
 
     def tested(index: int, error: float) -> Proof:
         candidate = search.candidates[index]
 
+        def opened(policy: LoadedPolicy) -> Any:
+            return open_stage(policy.description, BATCH, environment, backend, trust=trust)
+
         def report(done: int) -> None:
             progress(candidate.name, done, episodes)
 
-        with _Player(candidate, seed, recordings, environment, backend, report) as player:
+        with _Player(candidate, seed, recordings, opened, report) as player:
             result = prove(wanted, player.draw, error, episodes, report)
             reward = player.played.reward[: result.episodes]
         findings.append(
@@ -320,7 +328,8 @@ class Check:
 def check(
     file: Path | str,
     *,
-    environment: Callable[[], Any] | None = None,
+    environment: str | Callable[..., Any] | None = None,
+    trust: bool = False,
     backend: str = "auto",
     progress: Progress = lambda name, done, total: None,
 ) -> Check:
@@ -341,41 +350,18 @@ def check(
         episodes=written.whole("budget", 2),
         seed=written.whole("seed", 0),
         environment=environment,
+        trust=trust,
         backend=backend,
         keep=False,
         progress=progress,
     )
     again = replayed.to_json()
     identical = all(again[key] == content.get(key) for key in ("certified", "risk", "upper", "reward", "tested"))
-    confirmed = bool(content.get("certified")) and replayed.certified
+    # Numbers may differ by rounding; what they are about may not.
+    same = all(again[key] == content.get(key) for key in _CLAIMS)
+    proven = {finding.candidate.name for finding in replayed.findings if finding.certified}
+    confirmed = content.get("certified") is True and same and written.text("candidate") in proven
     return Check(True, identical, confirmed, replayed)
-
-
-class _Recordings:
-    """The episodes of a search on disk, a table for each candidate; of another policy or seed they do not count."""
-
-    def __init__(self, folder: Path | None, digest: str, seed: int, description: PolicyDescription) -> None:
-        self._folder, self._names = folder, description.task.cost_names
-        self._about = {"policy": digest, "seed": seed}
-
-    def read(self, name: str) -> Episodes | None:
-        if self._folder is None or not (self._folder / "about.json").is_file():
-            return None
-        table = self._folder / f"{name}.csv"
-        if read_object(self._folder / "about.json") != self._about or not table.is_file():
-            return None
-        return read_episodes(table)[0]
-
-    def write(self, name: str, episodes: Episodes) -> None:
-        if self._folder is None:
-            return
-        self._folder.mkdir(exist_ok=True)
-        about = self._folder / "about.json"
-        if not about.is_file() or read_object(about) != self._about:
-            for stale in self._folder.glob("*.csv"):
-                stale.unlink()
-            write_json(about, self._about)
-        episodes.save(self._folder / f"{name}.csv", self._names)
 
 
 class _Player:
@@ -385,14 +371,13 @@ class _Player:
         self,
         candidate: Candidate,
         seed: int,
-        recordings: _Recordings,
-        environment: Callable[[], Any] | None,
-        backend: str,
+        recordings: Recordings,
+        opened: Callable[[LoadedPolicy], Any],
         report: Callable[[int], None],
     ) -> None:
         self._report = report
         self._policy, self._name, self._seed = candidate.load(), candidate.name, seed
-        self._recordings, self._environment, self._backend = recordings, environment, backend
+        self._recordings, self._opened = recordings, opened
         self._stage: Any = None
         self._played = recordings.read(candidate.name)
 
@@ -412,7 +397,7 @@ class _Player:
         have = 0 if self._played is None else len(self._played)
         if have < first + count:
             if self._stage is None:
-                self._stage = open_stage(self._policy.description, BATCH, self._environment, self._backend)
+                self._stage = self._opened(self._policy)
             fresh = play(
                 self._policy,
                 self._stage,

@@ -59,10 +59,14 @@ def open_stage(
         from tailsafe.tabular.problem import FiniteCMDP
 
         problem = FiniteCMDP.from_dict(description.task.problem)
-        return JaxStage(FiniteEnvironments(problem, min(episodes, 8 * _MOST_BATCHED), description.task.name))
+        environments = FiniteEnvironments(problem, min(episodes, 8 * _MOST_BATCHED), description.task.name)
+        check_fits(description, environments.spec)
+        return JaxStage(environments)
     if environment is None and task is not None:
+        from tailsafe.envs.training import task_spec
         from tailsafe.envs.vector import make_batch
 
+        check_fits(description, task_spec(task))
         return BatchStage(make_batch(task, min(episodes, _MOST_BATCHED), backend))
     count = min(episodes, _MOST_SINGLE)
     return open_user_stage(description, count, environment, env_args=env_args, trust=trust)

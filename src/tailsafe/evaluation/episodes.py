@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tailsafe.errors import InputError
 from tailsafe.evaluation.environments import Stage
-from tailsafe.files import replacing
+from tailsafe.files import open_text, replacing
 from tailsafe.policies.policy import LoadedPolicy
 
 # Evaluation seed s begins the environments' sequence of seed s + this, which no training uses: evaluation never repeats
@@ -77,7 +77,7 @@ class Episodes:
 def read_episodes(path: Path) -> tuple[Episodes, tuple[str, ...]]:
     """What `Episodes.save` wrote, and the names of the costs."""
     try:
-        with path.open(newline="", encoding="utf-8") as handle:
+        with open_text(path) as handle:
             header, *rows = list(csv.reader(handle)) or [[]]
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None

@@ -76,7 +76,8 @@ def front(
     *,
     confidence: float = 0.95,
     backend: str = "auto",
-    environment: Callable[[], Any] | None = None,
+    environment: str | Callable[..., Any] | None = None,
+    trust: bool = False,
     progress: Progress = lambda name, done, total: None,
 ) -> Front:
     """Evaluate every run at the limits it can be asked for, at most `points` of them.
@@ -105,6 +106,7 @@ def front(
             seed,
             confidence=confidence,
             environment=environment,
+            trust=trust,
             backend=backend,
             exact=False,
             progress=lambda done, total, label=label: progress(label, done, total),  # type: ignore[misc]

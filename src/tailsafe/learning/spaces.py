@@ -71,8 +71,8 @@ class ObservationPart:
         """As an array of numbers."""
         try:
             array = np.asarray(value)
-        except ValueError as error:
-            raise InputError(f"{self._name} is not an array: {error}") from None
+        except Exception as error:  # lists of unequal lengths, and objects that refuse
+            raise InputError(f"{self._name} is not an array: {' '.join(str(error).split())}") from None
         if array.dtype.kind not in "biuf":
             raise InputError(f"{self._name} must be numbers, is {type(value).__name__}")
         return array

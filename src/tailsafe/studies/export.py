@@ -8,14 +8,13 @@ statistics.csv: per statistic, of all groups together. Files without a line are 
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tailsafe.errors import InputError
 from tailsafe.evaluation.episodes import TABLE_NAME, read_episodes
-from tailsafe.files import new_folder
+from tailsafe.files import new_folder, read_object
 from tailsafe.studies.groups import Group, Rows
 from tailsafe.training.train import seed_folders
 from tailsafe.viz.run import read_curves
@@ -32,13 +31,9 @@ _BOUNDS = {"mean", "low", "high"}
 def read_results(folder: Path) -> dict[str, Any]:
     """results.json of a study's folder."""
     path = folder / RESULTS
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    except ValueError:
-        raise InputError(f"{path}: is not a JSON file") from None
-    if not isinstance(content, dict) or not isinstance(content.get("rows"), list):
+    content = read_object(path)
+    rows = content.get("rows")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InputError(f"{path}: is not the result of a study")
     return content
 

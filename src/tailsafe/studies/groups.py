@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tailsafe.errors import InputError
-from tailsafe.files import replacing, write_json
+from tailsafe.files import read_object, replacing, write_json
 from tailsafe.policies.policy import TENSORS_NAME
 from tailsafe.studies.times import training_times
 from tailsafe.training.config import TrainConfig
@@ -135,9 +135,11 @@ class Job:
 def finished(group: Group) -> Outcome | None:
     """What an earlier call found, if it came to the end of the group; refused if that was of other runs."""
     try:
-        content = json.loads((group.config.folder / RESULT).read_text(encoding="utf-8"))
+        content = read_object(group.config.folder / RESULT)
         rows, failed, held = content["rows"], content["failed"], content["config"]
-    except (OSError, ValueError, KeyError):
+    except (InputError, KeyError):
+        return None
+    if not all(isinstance(part, list) and all(isinstance(row, dict) for row in part) for part in (rows, failed)):
         return None
     if held != _digest(group.config):
         raise InputError(f"{group.config.folder}: holds results of other settings; choose another folder with --out")
@@ -168,8 +170,8 @@ def so_far(group: Group, measure: Measure, stop: Stop) -> Outcome:
 def _once(place: Path, name: str, measure: Measure) -> dict[str, Any]:
     """What is measured of a run's policy; from the file `name` in its folder where that is of this policy."""
     held = hashlib.sha256((place / POLICY / TENSORS_NAME).read_bytes()).hexdigest()
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        content = json.loads((place / name).read_text(encoding="utf-8"))
+    with contextlib.suppress(InputError, KeyError, TypeError, ValueError):
+        content = read_object(place / name)
         if content["policy"] == held:
             return dict(content["measured"])
     measured = measure(place)

@@ -21,6 +21,7 @@ COMMENTS = ("name", "description")
 PROBABILITY_TOLERANCE = 1e-5
 LARGEST = 1e12
 LONGEST_HORIZON = 1000
+_LARGEST_FILE = 2**28
 # Risk advantages are divided by discount^t; below this weight of a step nothing but rounding would be left of them.
 SMALLEST_WEIGHT = 1e-9
 
@@ -108,7 +109,7 @@ class FiniteCMDP:
     def load(cls, path: str | Path) -> FiniteCMDP:
         """Read PROBLEM.json. Every complaint starts with the file's name."""
         try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
+            data = json.loads(_content(Path(path)))
         except OSError as error:
             raise InputError(f"{path}: {error.strerror or error}") from None
         except UnicodeDecodeError:
@@ -126,6 +127,15 @@ class FiniteCMDP:
         """The PROBLEM.json object."""
         values = {name: getattr(self, name) for name in FIELDS}
         return {name: v.tolist() if isinstance(v, np.ndarray) else v for name, v in values.items()}
+
+
+def _content(path: Path) -> str:
+    """The text of a file, or of a pipe; a device that never ends is cut."""
+    with path.open(encoding="utf-8") as handle:
+        text = handle.read(_LARGEST_FILE + 1)
+    if len(text) > _LARGEST_FILE:
+        raise ValueError(f"more than {_LARGEST_FILE:,} characters")
+    return text
 
 
 def _number(name: str, value: Any) -> float:

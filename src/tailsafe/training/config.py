@@ -22,6 +22,8 @@ DEFAULT_RISK = "cvar:0.75"
 DEFAULT_LOG = ("tensorboard",)
 FORMAT = 1
 _LARGEST_SEED = 2**31 - 1
+# Of one run: each has a folder, and most train in one program.
+_MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,10 @@ class TrainConfig:
             raise InputError(f"unknown backend {self.backend!r}; there are: {', '.join(BACKENDS)}")
         if self.preset is not None and self.preset not in PRESETS:
             raise InputError(f"unknown preset {self.preset!r}; there are: {', '.join(PRESETS)}")
-        for name, value, low in (("seed", self.seed, 0), ("seeds", self.seeds, 1)):
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= _LARGEST_SEED:
-                raise InputError(f"{name} is {value!r}; it must be a whole number from {low} to {_LARGEST_SEED}")
+        ranges = (("seed", self.seed, 0, _LARGEST_SEED), ("seeds", self.seeds, 1, _MOST_SEEDS))
+        for name, value, low, high in ranges:
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise InputError(f"{name} is {value!r}; it must be a whole number from {low} to {high}")
         if self.seed + self.seeds - 1 > _LARGEST_SEED:
             raise InputError(f"the last seed would be {self.seed + self.seeds - 1}; the largest is {_LARGEST_SEED}")
         if not all(isinstance(constraint, Constraint) for constraint in self.constraints):

@@ -22,9 +22,12 @@ from numpy.typing import NDArray
 from tailsafe.algorithms import primal
 from tailsafe.algorithms.registry import ALGORITHMS, algorithm_of
 from tailsafe.algorithms.state import PrimalConfig
+from tailsafe.envs.finding import Source
+from tailsafe.envs.trust import chosen_source
 from tailsafe.errors import InputError
 from tailsafe.evaluation.environments import open_stage
 from tailsafe.evaluation.episodes import Episodes, play
+from tailsafe.files import open_text
 from tailsafe.learning.batches import Minibatch, as_segments, initial_states, minibatches_of
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.trust_region import conjugate_gradient
@@ -153,6 +156,7 @@ def diagnose(
     episodes: int = 200,
     seed: int = 0,
     task: Any = None,
+    trust: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Diagnosis:
     """Diagnose the newest checkpoint of a run; nothing of the run is changed.
@@ -162,13 +166,14 @@ def diagnose(
       rollouts: independent chunks to collect with the policy held still, at least 2.
       episodes: whole episodes to play for the truth.
       seed: of everything random here.
-      task: the environment or factory again, where the run was started with an object.
+      task: the environment or factory again, where the run was started with an object; or another name of it.
+      trust: build the environment that the run names, though you have not trained on it on this machine.
       progress: called with the parts done and their number.
     """
     if rollouts < 2:
         raise InputError(f"{rollouts} rollouts have nothing to agree on; at least 2")
     folder = Path(run)
-    plan = _plan(folder, read_config(folder), task)
+    plan = _plan(folder, read_config(folder), task, trust)
     algorithm: Any = plan.algorithm
     loop, state, steps = reopen(plan, folder)
     batch = min(algorithm.config.policy_chunks, algorithm.config.batch_chunks)
@@ -186,7 +191,7 @@ def diagnose(
     measured = jax.jit(_measure, static_argnums=0)(algorithm, learner, settings, jax.tree.map(_stack, *chunks), key)
     gram, values, atoms = jax.device_get(measured)
     policy = load_policy(folder)
-    played = _played(policy, episodes, seed, task)
+    played = _played(policy, episodes, seed, task, trust)
     progress(rollouts + 1, rollouts + 1)
     names = [constraint.name for constraint in plan.constraints]
     rows = chunks[0].reward.size
@@ -205,12 +210,16 @@ def diagnose(
     )
 
 
-def _plan(folder: Path, config: TrainConfig, task: Any) -> Plan:
+def _plan(folder: Path, config: TrainConfig, task: Any, trust: bool) -> Plan:
     if config.seeds > 1:
         raise InputError(f"{folder} holds {config.seeds} seeds: diagnose one of them, as {folder}/seed-{config.seed}")
     if config.task is None and task is None:
         raise InputError(f"{folder}: was started from an environment object; use ts.diagnose(folder, task=...)")
-    plan = make_plan(replace(config, task=task) if task is not None else config)
+    if isinstance(config.task, Source):
+        config = replace(config, task=chosen_source(config.task, task, trust=trust))
+    elif task is not None:
+        config = replace(config, task=task)
+    plan = make_plan(config)
     if not isinstance(plan.algorithm.config, PrimalConfig):
         able = [name for name in ALGORITHMS if issubclass(algorithm_of(name).config, PrimalConfig)]
         raise InputError(
@@ -220,8 +229,8 @@ def _plan(folder: Path, config: TrainConfig, task: Any) -> Plan:
     return plan
 
 
-def _played(policy: LoadedPolicy, episodes: int, seed: int, task: Any) -> Episodes:
-    stage = open_stage(policy.description, episodes, task)
+def _played(policy: LoadedPolicy, episodes: int, seed: int, task: Any, trust: bool) -> Episodes:
+    stage = open_stage(policy.description, episodes, task, trust=trust)
     try:
         return play(policy, stage, episodes, seed)
     finally:
@@ -332,8 +341,8 @@ def _betas(plan: Plan, algorithm: Any, learner: Any, played: Episodes, names: Se
 
 def _violated(folder: Path) -> float | None:
     try:
-        with (folder / METRICS).open(newline="", encoding="utf-8") as handle:
+        with open_text(folder / METRICS) as handle:
             shares = [float(row["violated"]) for row in csv.DictReader(handle) if row.get("violated")]
-    except (OSError, ValueError):
+    except (OSError, ValueError, csv.Error):
         return None
     return float(np.mean(shares[-_LATELY:])) if shares else None

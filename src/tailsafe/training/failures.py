@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+
+from tailsafe.errors import InputError
+from tailsafe.files import read_object
 
 # In the folder of such a run: what happened.
 FAILED = "failed.json"
@@ -12,6 +14,6 @@ FAILED = "failed.json"
 def failure(folder: Path) -> str | None:
     """Why the run in this folder was given up, if it was."""
     try:
-        return str(json.loads((folder / FAILED).read_text(encoding="utf-8"))["error"])
-    except (OSError, ValueError, KeyError):
+        return str(read_object(folder / FAILED)["error"])
+    except (InputError, KeyError):
         return None

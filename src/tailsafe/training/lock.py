@@ -18,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 
 from tailsafe.errors import InputError
+from tailsafe.files import no_link
 
 LOCK = ".lock"
 # Of file systems without locks.
@@ -42,19 +43,21 @@ def _held(folder: Path) -> Iterator[None]:
     path = folder / LOCK
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = no_link(str(path), os.O_RDWR | os.O_CREAT)
     except OSError as error:
         _remove(missing)
-        raise InputError(f"{folder}: {error.strerror or error}") from None
+        why = "its lock is a link" if error.errno == errno.ELOOP else error.strerror or error
+        raise InputError(f"{folder}: {why}") from None
     try:
         _take(handle, folder)
         yield
     finally:
-        if missing and [child.name for child in folder.iterdir()] == [LOCK]:
-            path.unlink()
-            _remove(missing)
-        elif path.exists():
-            with contextlib.suppress(OSError):
+        # Somebody may have removed the folder meanwhile; that is told by what could not be written there.
+        with contextlib.suppress(OSError):
+            if missing and [child.name for child in folder.iterdir()] == [LOCK]:
+                path.unlink()
+                _remove(missing)
+            else:
                 os.ftruncate(handle, 0)
         os.close(handle)
 

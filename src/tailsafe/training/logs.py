@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import json
 import logging
 import math
 import os
@@ -16,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tailsafe.files import replacing, write_json
+from tailsafe.errors import InputError
+from tailsafe.files import no_link, open_text, read_object, replacing, write_json
 from tailsafe.training.config import Constraint
 
 Row = dict[str, float | int | None]
@@ -137,8 +137,10 @@ def begin_session(folder: Path, updates: int) -> None:
 
 def session_starts(folder: Path) -> list[int]:
     """The updates from which a run's sessions began: their first rows compiled. Without a note of it, the first."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return [int(start) for start in json.loads((folder / SESSIONS).read_text(encoding="utf-8"))["begun"]]
+    with contextlib.suppress(InputError, KeyError):
+        begun = read_object(folder / SESSIONS)["begun"]
+        if isinstance(begun, list) and all(type(start) is int and start >= 0 for start in begun):
+            return begun
     return [0]
 
 
@@ -153,7 +155,7 @@ class CsvLog:
         if not self._path.exists():
             return
         try:
-            with self._path.open(newline="", encoding="utf-8") as handle:
+            with open_text(self._path) as handle:
                 rows = list(csv.reader(handle))
         except (UnicodeDecodeError, csv.Error):
             rows = []
@@ -171,7 +173,7 @@ class CsvLog:
     def write(self, row: Row) -> None:
         """Append a row; the first one writes the header."""
         new = not self._path.exists()
-        with self._path.open("a", newline="", encoding="utf-8") as handle:
+        with open(self._path, "a", newline="", encoding="utf-8", opener=no_link) as handle:
             writer = csv.writer(handle, lineterminator="\n")
             if new:
                 writer.writerow(row)

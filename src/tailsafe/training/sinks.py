@@ -7,7 +7,6 @@ nothing anywhere by itself. A resumed run continues its entry in the tracker.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
@@ -19,7 +18,7 @@ from typing import Any, Protocol
 
 from tailsafe.errors import InputError
 from tailsafe.extras import need
-from tailsafe.files import write_json
+from tailsafe.files import read_object, write_json
 from tailsafe.training.logs import Row
 
 TENSORBOARD = "tensorboard"
@@ -232,10 +231,9 @@ class MlflowLog:
 
 def _known(folder: Path) -> dict[str, str]:
     try:
-        found = json.loads((folder / _ENTRIES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return {key: str(value) for key, value in read_object(folder / _ENTRIES).items()}
+    except InputError:
         return {}
-    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
 
 
 def _entry(folder: Path, tracker: str, make: Callable[[], str]) -> str:

@@ -7,7 +7,6 @@ memory and multipliers start anew: they belong to the limits and the task they w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from tailsafe.checkpoints import Arrays, Checkpoints, from_arrays, readable, to_arrays
 from tailsafe.envs.training import FINITE
 from tailsafe.errors import InputError
+from tailsafe.files import read_object
 from tailsafe.learning.actions import DiscreteActions
 from tailsafe.policies.policy import FOLDER, LoadedPolicy, load_policy
 from tailsafe.policies.pretrained import is_pretrained, pretrained_folder
@@ -74,8 +74,8 @@ def read_start(path: str | Path) -> Start:
 
 def _settings(run: Path) -> Mapping[str, Any]:
     try:
-        settings = json.loads((run / "config.json").read_text(encoding="utf-8"))["settings"]
-    except (OSError, ValueError, KeyError, TypeError):
+        settings = read_object(run / "config.json")["settings"]
+    except (InputError, KeyError):
         return {}
     return settings if isinstance(settings, dict) else {}
 

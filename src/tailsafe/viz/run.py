@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from tailsafe.errors import InputError
 from tailsafe.evaluation.verdict import ConstraintReport, Evaluation
+from tailsafe.files import open_text, read_object
 from tailsafe.risk import quantile
 from tailsafe.training.logs import per
 from tailsafe.viz.figures import BLUE, COLOURS, GREY, ORANGE, RED, check_target, new_figure, save, tidy
@@ -155,7 +155,7 @@ def read_curves(run: Path) -> Curves:
     """Read RUN/metrics.csv. A last line that was cut short, as by a crash, is left out."""
     path = run / METRICS_NAME
     try:
-        with path.open(newline="", encoding="utf-8") as handle:
+        with open_text(path) as handle:
             rows = list(csv.reader(handle))
     except FileNotFoundError:
         started = (run / "config.json").is_file()
@@ -180,9 +180,9 @@ def read_curves(run: Path) -> Curves:
 
 def _units(run: Path) -> dict[str, str]:
     try:
-        entries = json.loads((run / "config.json").read_text(encoding="utf-8"))["constraints"]
+        entries = read_object(run / "config.json")["constraints"]
         return {str(entry["name"]): str(entry["unit"]) for entry in entries}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (InputError, KeyError, TypeError):
         return {}
 
 

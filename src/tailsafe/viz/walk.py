@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailsafe.envs.host import HostBatch
+from tailsafe.envs.training import task_spec
 from tailsafe.errors import InputError
+from tailsafe.evaluation.environments import check_fits
 from tailsafe.evaluation.episodes import SEED_OFFSET
 from tailsafe.policies.policy import LoadedPolicy
 from tailsafe.tasks import TASKS, Task, task_units
@@ -40,6 +42,7 @@ def task_of(policy: LoadedPolicy) -> Task[Any]:
     name = policy.description.task.name
     for task in TASKS.values():
         if name in (task.name, task.gymnasium_id):
+            check_fits(policy.description, task_spec(task))
             return task
     raise InputError(f"task {name!r} cannot be shown; there are pictures of: {', '.join(TASKS)}")
 

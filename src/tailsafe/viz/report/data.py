@@ -13,7 +13,7 @@ import numpy as np
 from tailsafe.errors import InputError
 from tailsafe.evaluation.episodes import TABLE_NAME, Episodes, read_episodes
 from tailsafe.evaluation.verdict import BOOTSTRAP_MET, FILE_NAME, Interval, Verdict
-from tailsafe.files import read_object
+from tailsafe.files import open_text, read_object
 from tailsafe.policies.metadata import Fields
 from tailsafe.policies.policy import FOLDER as POLICY
 from tailsafe.policies.policy import JSON_NAME as POLICY_NAME
@@ -160,10 +160,12 @@ def is_run(folder: Path) -> bool:
 def _logged(folder: Path) -> bool:
     """Whether there is a log with more than its header, which is all that a run has that was killed early."""
     try:
-        with (folder / METRICS_NAME).open(encoding="utf-8", errors="replace") as handle:
+        with open_text(folder / METRICS_NAME) as handle:
             return not (handle.readline().startswith("steps,") and not handle.readline())
     except OSError:
         return False
+    except UnicodeDecodeError:  # `read_curves` says what is wrong with it
+        return True
 
 
 def read_run(folder: Path) -> Run:

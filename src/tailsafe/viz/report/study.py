@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tailsafe.errors import InputError
-from tailsafe.files import read_object
+from tailsafe.files import open_text, read_object
 from tailsafe.viz.report.data import Run, distinguished, is_run, read_run
 from tailsafe.viz.report.media import Media, is_regular, read_media
 
@@ -108,7 +108,8 @@ def read_study(folder: Path) -> Study:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        with open_text(path) as handle:
+            return handle.read()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
