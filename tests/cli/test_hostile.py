@@ -47,18 +47,14 @@ def test_names_do_not_reach_the_terminal_as_commands(tmp_path, call):
 
 
 def test_names_in_every_table(tmp_path, call):
-    """As they are, also where they look like markup; bare brackets end rich in a traceback."""
-    described = finite_description(gamble(), [constraint(EVIL)])
-    run = tmp_path / "[red]run[/blue]"
-    save(run, replace(described, task=replace(described.task, cost_names=(EVIL,))))
-    for words in (
-        ["certify", run, "--limit", "9", "--episodes", "64"],
-        ["front", run, "--episodes", "5"],
-    ):
+    """As they are, also where they look like markup; a bare closing bracket ends rich in a traceback."""
+    described = finite_description(gamble(), [constraint("[/r]")])
+    run = tmp_path / "[red]run[blue]"
+    save(run, replace(described, task=replace(described.task, cost_names=("[/r]",))))
+    for words in (["certify", run, "--limit", "9", "--episodes", "64"], ["front", run, "--episodes", "5"]):
         code, out, err = call(*words)
         assert code in (0, 1), err
-        assert "\x1b[2J" not in out
-        assert "[/red]" in out
+        assert "[/r]" in out
 
 
 def test_printable_and_escaped(capfd):

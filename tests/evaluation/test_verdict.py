@@ -412,6 +412,17 @@ def test_mistakes_are_one_line(call, finite_run, tmp_path):
         assert out == ""
 
 
+@pytest.mark.parametrize("task", ["point-goal", "tailsafe/PointGoal-v0"])
+def test_a_policy_that_names_a_task_it_does_not_fit_is_one_line(call, tmp_path, task):
+    described = box_description()
+    save(tmp_path, dataclasses.replace(described, task=dataclasses.replace(described.task, name=task)))
+    commands = (["evaluate"], ["certify", "--limit", "3/discounted"], ["render"], ["render", "--map"])
+    for name, *options in commands:
+        code, out, err = call(name, tmp_path, *options)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert "the policy takes 5" in err
+
+
 METRICS = """steps,updates,seconds,reward,cost_rate_cost,risk_cost,limit_cost,sub_risk_cost,beta_cost_0,kl,violated
 100,1,0.5,,0.1,,0.025,0.3,0.5,0.001,1.0
 200,2,1.0,1.5,0.05,0.04,0.025,0.2,0.4,0.001,0.5
