@@ -15,6 +15,7 @@ from tailsafe.checkpoints import Checkpoints
 from tailsafe.cli import main
 from tailsafe.errors import InputError
 from tailsafe.policies.policy import load_policy
+from tailsafe.training.logs import CsvLog, begin_session
 from tailsafe.training.train import read_config
 from tests.attack.mutations import damaged
 from tests.policies.test_policy import same_policy
@@ -34,6 +35,8 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("attacked") / "run"
     ts.train(finite_config(folder, 6), progress=False)
     ts.evaluate(folder, 30).keep(folder)
+    ts.certify(folder, 9.0, episodes=64)
+    (folder / "failed.json").write_text('{"error": "the parameters of policy are not finite"}')
     return folder
 
 
@@ -52,8 +55,17 @@ def attempt(capfd, *words):
     return "refused" if code == 2 else "answered"
 
 
+# What else reads a file, beside the report; none of them compiles much. Of the log and the notes of sessions, `resume`
+# is what could lose something: see `log_outcome`.
+READERS = {
+    "metrics.csv": [["plot"]],
+    "config.json": [["plot"]],
+    "certificate.json": [["certify", "--check"]],
+}
+
+
 def files_of(run):
-    """One of each kind: those of a checkpoint that are named by content count together."""
+    """Every file of a run but the lock, which is empty, and TensorBoard's, which tailsafe does not read."""
     found = [path for path in sorted(run.rglob("*")) if path.is_file() and not path.name.startswith(".")]
     return [path.relative_to(run) for path in found if "tensorboard" not in path.parts]
 
@@ -62,6 +74,7 @@ def test_damage_to_every_file(run, tmp_path, capfd, report):
     rng, counts = np.random.default_rng(0), Counter()
     good, last = load_policy(run), Checkpoints(run / "checkpoints").steps()[-1]
     arrays, meta = Checkpoints(run / "checkpoints").load(last)
+    certified = ts.certify(run, 9.0, episodes=64, keep=False).to_json()
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     for name in files_of(run):
@@ -77,8 +90,21 @@ def test_damage_to_every_file(run, tmp_path, capfd, report):
                 counts[part, checkpoint_outcome(copy, last, arrays, meta, (name, kind))] += 1
             elif part == "config.json":
                 counts[part, config_outcome(copy)] += 1
+            elif part in ("metrics.csv", "sessions.json"):
+                counts[part, log_outcome(copy)] += 1
+            elif part == "certificate":
+                counts[part, recording_outcome(copy, certified)] += 1
+            for reader in READERS.get(part, []):
+                place = copy / name if part == "certificate.json" else copy
+                out = ["--out", tmp_path / "curves.png"] if reader == ["plot"] else []
+                counts[part, " ".join([*reader, attempt(capfd, *reader, place, *out)])] += 1
             if part != "checkpoints":
                 counts[part, attempt(capfd, "report", copy, "--out", tmp_path / "page.html")] += 1
+        # As it was, whatever else the damage led to.
+        for kept in copy.glob("metrics.damaged*"):
+            kept.unlink()
+        for changed in ("metrics.csv", "sessions.json", "certificate/about.json", "certificate/policy.csv"):
+            shutil.copyfile(run / changed, copy / changed)
         (copy / name).write_bytes(content)
     for (part, outcome), count in sorted(counts.items()):
         report("attack", part, outcome, count)
@@ -115,6 +141,27 @@ def config_outcome(copy):
     return "read: another configuration"
 
 
+def log_outcome(copy):
+    """As a session begins: what was in a damaged log is kept, in it or beside it."""
+    before = (copy / "metrics.csv").read_bytes()
+    CsvLog(copy / "metrics.csv").cut(10**9)
+    begin_session(copy, 6)
+    left = [path.read_bytes() for path in copy.glob("metrics*.csv")]
+    lost = [line for line in before.split(b"\n")[:-1] if line.strip() and not any(line in each for each in left)]
+    assert not lost or not before.endswith(b"\n") or any(each == before for each in left), lost
+    return "cut: set aside" if before in left and len(left) > 1 else "cut: read on"
+
+
+def recording_outcome(copy, certified):
+    """Damaged episodes do not count: the search plays them again."""
+    try:
+        found = ts.certify(copy, 9.0, episodes=64).to_json()
+    except InputError:
+        return "certify: refused"
+    assert found["tested"][0]["risk"] == certified["tested"][0]["risk"]
+    return "certify: the same certificate"
+
+
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 NUMBERS = ["-1", "0", "1e400", "nan", "9" * 400, "", "0x10", "1/0", "½", "--", "1e-400", "None"]
@@ -147,6 +194,11 @@ COMMANDS = {
     "study": ([TEXTS], ["--scale", "--out", "--minutes", "--only"]),
     "bench": ([TEXTS], ["--backend"]),
     "settings": ([], ["--algo"]),
+    "train": ([TEXTS], ["--steps", "--seed", "--seeds", "--limit", "--risk", "--preset", "--from", "--set", "--algo"]),
+    "certify": ([TEXTS], ["--limit", "--episodes", "--seed", "--confidence", "--check"]),
+    "front": ([TEXTS], ["--points", "--episodes", "--seed", "--out"]),
+    "diagnose": ([TEXTS], ["--rollouts", "--episodes", "--seed", "--plot"]),
+    "check-env": ([TEXTS], ["--max-steps", "--seed"]),
 }
 
 

@@ -109,6 +109,10 @@ def test_notes_of_a_run_may_be_damaged(tmp_path, content):
     [
         (b"steps,updates\n32,1\n64,2\n96,3\n12", [["32", "1"], ["64", "2"]]),
         (b"steps,updates\n32,1\n64,two\n96,3\n", [["32", "1"]]),
+        (b"steps,updates\n32,1\n64," + b"9" * 5000 + b"\n96,2\n", [["32", "1"], ["96", "2"]]),
+        (b"steps,updates\n32,1\n64,2\n96\n", [["32", "1"], ["64", "2"]]),
+        (b'steps,updates\n32,1\n"64,2\n96,3\n', [["32", "1"]]),
+        (b'steps,updates\n32,1\n"64,2\n96,3', [["32", "1"]]),
         (b"stXps,upXates\n32,1\n", None),
         (b"steps,updates\n32,\xff\n", None),
     ],

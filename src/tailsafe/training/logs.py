@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import logging
 import math
 import os
@@ -154,17 +155,22 @@ class CsvLog:
         """Drop the rows after `updates`, and what a crash left of a last line."""
         if not self._path.exists():
             return
+        text = ""
         try:
             with open_text(self._path) as handle:
-                rows = list(csv.reader(handle))
+                text = handle.read()
+            rows = list(csv.reader(io.StringIO(text, newline="")))
         except (UnicodeDecodeError, csv.Error):
             rows = []
         if not rows or "updates" not in rows[0]:
             self._set_aside(os.replace)
             return
         column = rows[0].index("updates")
-        whole = [len(row) == len(rows[0]) and row[column].isdecimal() for row in rows[1:]]
-        if not all(whole[:-1]):  # the last one may be what a crash left of a line
+        whole = [len(row) == len(rows[0]) and row[column].isdecimal() and len(row[column]) < 19 for row in rows[1:]]
+        # The last one may be what a crash left of a line. It is not if the line is whole, or is all that followed a
+        # stray quotation mark.
+        torn = not text.endswith("\n") and not any("\n" in cell for cell in rows[-1])
+        if not all(whole[:-1] if torn else whole):
             self._set_aside(shutil.copyfile)
         kept = [row for row, good in zip(rows[1:], whole, strict=True) if good and int(row[column]) <= updates]
         with replacing(self._path) as partial, partial.open("w", newline="", encoding="utf-8") as handle:
