@@ -76,7 +76,7 @@ def test_what_cannot_be_diagnosed(tmp_path, run, call):
 def test_a_strangers_run_is_not_diagnosed_unasked(tmp_path, run, call, monkeypatch):
     """As evaluate and resume: the environment that a run names is code."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "evil.py").write_text("open('ran', 'w')\n")
+    (tmp_path / "evil.py").write_text("import pathlib; pathlib.Path('ran').touch()\n")
     (tmp_path / "stranger").mkdir()
     config = json.loads((run / "config.json").read_text())
     settings = {key: value for key, value in config["settings"].items() if key != "problem"}
