@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Iterator
 
+import jaxlib
 import pytest
 from hypothesis import settings
 
 from tailsafe.cli import main
-from tailsafe.physics.compilation import prepare_jax
+from tailsafe.physics.compilation import make_room, prepare_jax
 
 # Before JAX's first computation: on few cores its CPU thread pool is too small for MJX.
 prepare_jax()
@@ -16,6 +19,28 @@ prepare_jax()
 # A shared machine must not turn a slow example into a failure; the examples are the same on every run.
 settings.register_profile("tailsafe", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("tailsafe")
+
+# XLA's newer code generator for the CPU takes twice as long per program (8.3 against 4.2 CPU seconds for a tiny
+# learner), which programs of a few updates never earn back. Read once per process, those that tests start included.
+FAST = "--xla_cpu_use_fusion_emitters=false"
+KNOWN_SINCE, UNTRIED = (0, 8), (0, 11)  # versions of jaxlib; one that does not know a flag ends the process
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The quick suite compiles fast; the slow one, which runs before a release, as users do."""
+    version = tuple(int(part) for part in jaxlib.__version__.split(".")[:2])
+    given = os.environ.get("XLA_FLAGS", "")
+    if config.getoption("markexpr") == "not slow" and KNOWN_SINCE <= version < UNTRIED and FAST not in given:
+        os.environ["XLA_FLAGS"] = f"{given} {FAST}".strip()
+
+
+@pytest.fixture(autouse=True)
+def room_for_programs() -> Iterator[None]:
+    """A worker compiles more programs than a process has memory maps for. Looked at after tests that may compile."""
+    start = time.monotonic()
+    yield
+    if time.monotonic() - start > 0.5:
+        make_room()
 
 
 @pytest.fixture(autouse=True)

@@ -66,7 +66,10 @@ def cases():
     for algorithm in ALGORITHMS:
         taken = SPECTRA[:4] if algorithm in CVAR_ONLY else SPECTRA
         yield algorithm, 1, [[spec] for spec in taken]
-        yield algorithm, 3, [[spec] * 3 for spec in taken] + [MIXED[algorithm not in CVAR_ONLY]]
+        # Those marked slow count several costs as CPPO does, in the class that they share.
+        marks = [pytest.mark.slow] if algorithm in ("cvar_cpo", "sdpo") else []
+        mixed = MIXED[algorithm not in CVAR_ONLY]
+        yield pytest.param(algorithm, 3, [[spec] * 3 for spec in taken] + [mixed], marks=marks)
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_runs_are_spread_over_the_devices_of_a_host(devices, together, tmp_path)
     )
     environment = {
         **os.environ,
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}",
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
     }
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "spread")], env=environment, check=True)

@@ -29,6 +29,7 @@ from tailsafe.checkpoints import (
 from tailsafe.envs.user import GymnasiumEnvironments
 from tailsafe.errors import InputError
 from tailsafe.files import write_json
+from tailsafe.physics.compilation import make_room
 from tailsafe.training.failures import FAILED, failure
 from tailsafe.training.logs import CsvLog, Row, begin_session, make_row, missed
 from tailsafe.training.loop import DeviceLoop, HostLoop, RunState, cleared, finite_flags
@@ -129,6 +130,7 @@ class Session:
         if not self._members:
             return Stretch(0, 0.0, self._failed)
         plan, total = self._members[0].plan, self._members[0].plan.total_updates
+        make_room()
         loop = self._loop = _loop_of(self._members)
         self._flags = jax.vmap(finite_flags) if loop.several else finite_flags
         name = f"{plan.text} seed {self._members[0].seed}"
