@@ -42,8 +42,8 @@ POLICY = "policy"
 _LEFT_OUT = 5
 # What is shipped is among the policies of this share of the updates, the latest.
 _CANDIDATES_FROM = 0.5
-# In the end the best so many policies play so many times the episodes of a validation more; then the best of these.
-_ROUNDS = ((3, 3), (2, 8))
+# In the end the best so many policies play so many times the episodes of a validation more; rounds follow each other.
+_ROUNDS = ((3, 4),)
 # Standard errors that the shipped policy's risks stay under the limits.
 _CAUTION = 1.5
 # Below this discount nothing changes a discounted sum any more.
