@@ -11,9 +11,11 @@ from tailsafe.checkpoints import Checkpoints
 from tailsafe.errors import InputError
 from tailsafe.evaluation.certificate import certify, check, search_of
 from tailsafe.evaluation.exact import evaluate_on_problem
+from tailsafe.evaluation.late import late_policies
 from tailsafe.policies.policy import tensors_of
 from tests.policies.hand_made import finite_description, save
 from tests.tabular.problems import gamble, random_problem
+from tests.training.tiny import PER_UPDATE, finite_config
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +174,19 @@ def test_a_late_checkpoint_is_certified_where_the_last_policy_is_not(tmp_path):
     assert written.description.certificate["limit"] == limit
     assert evaluate_on_problem(written).risks[0] == pytest.approx(min(risks), rel=1e-5)
     assert ts.load_policy(unsafe).description.certificate is None
+
+
+def test_late_candidates_are_the_policies_that_the_run_shared(tmp_path):
+    """A run ships the average of its latest policies, and so do its checkpoints."""
+    settings = {"averaging": 0.3, "checkpoint_every": 2 * PER_UPDATE}
+    ts.train(finite_config(tmp_path / "short", 2, settings=settings), progress=False)
+    ts.train(finite_config(tmp_path / "long", 4, settings=settings), progress=False)
+    shared = ts.load_policy(tmp_path / "short")
+    late = late_policies(tmp_path / "long", ts.load_policy(tmp_path / "long"))
+    assert list(late) == [2 * PER_UPDATE] == [shared.description.steps]
+    for name, tensor in tensors_of(late[2 * PER_UPDATE].network).items():
+        np.testing.assert_array_equal(tensor, tensors_of(shared.network)[name])
+    np.testing.assert_allclose(late[2 * PER_UPDATE].delta, shared.delta, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

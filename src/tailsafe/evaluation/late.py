@@ -44,7 +44,9 @@ def late_policies(run: Path, shipped: LoadedPolicy) -> dict[int, LoadedPolicy]:
 
 def _policy(arrays: dict[str, Any], steps: int, shipped: LoadedPolicy) -> LoadedPolicy:
     names = list(tensors_of(shipped.network))
-    tensors = [jnp.asarray(arrays[f"{_LEARNER}policy.{name}"], jnp.float32) for name in names]
+    # As the learner shares it: the average of the latest policies, where it keeps one.
+    part = "average" if f"{_LEARNER}average.{names[0]}" in arrays else "policy"
+    tensors = [jnp.asarray(arrays[f"{_LEARNER}{part}.{name}"], jnp.float32) for name in names]
     network = eqx.tree_at(lambda policy: list(tensors_of(policy).values()), shipped.network, tensors)
     mean, variance = (jnp.asarray(arrays[f"{_LEARNER}normalizer.{name}"], jnp.float32) for name in ("mean", "variance"))
     if [tensor.shape for tensor in (*tensors, mean)] != [
