@@ -18,7 +18,7 @@ kernels=$(mktemp -d)
   --platform manylinux_2_27_x86_64 --platform manylinux2014_x86_64 --python-version 3.12 warp-lang==1.18.0
 "$python" -m zipfile -e "$kernels"/*.whl "$kernels/site"
 rm -f "$kernels"/site/warp/bin/warp-clang.so wheels/warp-*
-xz -4 --threads=0 --stdout "$kernels/site/warp/bin/warp.so" | split --bytes=45M - wheels/warp-library.part-
+xz -4 --threads=0 --stdout "$kernels/site/warp/bin/warp.so" | split --bytes=28M - wheels/warp-library.part-
 rm "$kernels/site/warp/bin/warp.so"
 tar --create --xz --file wheels/warp-rest.tar.xz --directory "$kernels/site" .
 rm -r "$kernels"
