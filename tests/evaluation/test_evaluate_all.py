@@ -37,8 +37,10 @@ def test_runs_are_judged_in_parts_and_only_once(tmp_path):
     assert judged["reward"]["mean"] == episodes.reward.mean()
     constraint = policy.description.constraints[0]
     assert judged["constraints"][0]["discounted_risk"] == constraint.measure.risk(episodes.discounted_costs[:, 0])
-    assert failed["run"] == str(missing) and "no such run" in failed["error"]
+    assert failed["run"] == str(missing)
+    assert "no such run" in failed["error"]
     # The report is there already; what failed is tried again.
     again = judge(out, 300, run, missing, "--seed", 2)
-    assert again.returncode == 1 and "1 runs to judge, 1 are there" in again.stderr
+    assert again.returncode == 1
+    assert "1 runs to judge, 1 are there" in again.stderr
     assert [json.loads(line)["run"] for line in out.read_text().splitlines()[2:]] == [str(missing)]
