@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -31,7 +31,7 @@ from tailsafe.risk.majorant import fit, slopes
 
 Outcome = Literal["certified", "violated", "out of reach", "undecided"]
 # (number of the first episode, how many) -> their discounted costs (n, C).
-Draw = Callable[[int, int], Float[NDArray[np.float64], "n C"]]
+Draw: TypeAlias = "Callable[[int, int], Float[NDArray[np.float64], 'n C']]"
 Report = Callable[[int], None]
 # Episodes come in batches of this many, and later of this share of those played.
 BATCH, SHARE = 256, 0.25

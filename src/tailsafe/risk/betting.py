@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -46,8 +47,9 @@ _HALVINGS = 45
 _STAKES = np.append(np.linspace(0.0, 0.99, 1000), 1 - np.geomspace(0.01, 1e-6, 200)[1:])
 _WORTH = _STAKES**2 / (1 - _STAKES) + np.log1p(-_STAKES) + _STAKES
 
-Rows = Float[NDArray[np.float64], "R n"]
-Bounds = Float[NDArray[np.float64], " R"]
+# In quotes: with NumPy 2.5 on Python 3.12, NDArray is an alias that jaxtyping cannot subscript at run time.
+Rows: TypeAlias = "Float[NDArray[np.float64], 'R n']"
+Bounds: TypeAlias = "Float[NDArray[np.float64], ' R']"
 
 
 def upper_bound(
