@@ -1,8 +1,8 @@
 """Training on a GPU, timed: `bench_training.py CASE...`, a line of JSON each.
 
-CASE is TASK:RUNS[:KEY=VALUE...], as in point-goal:5:num_envs=1024. Preset `gpu`, engine BACKEND (an environment variable,
-default warp). `steps_per_second` counts control steps of all runs, learning included, once everything is compiled;
-`collect_per_second` those of collecting alone, in the same states.
+CASE is TASK:RUNS[:KEY=VALUE...], as in point-goal:5:num_envs=1024. Preset `gpu`, engine BACKEND (an environment
+variable, default warp). `steps_per_second` counts control steps of all runs, learning included, once everything is
+compiled; `collect_per_second` those of collecting alone, in the same states.
 """
 
 from __future__ import annotations
