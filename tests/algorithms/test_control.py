@@ -99,10 +99,12 @@ def test_the_sampler_begins_where_it_is_told():
 
 
 def test_the_average_follows_the_policy():
-    algorithm, _, state = make()
-    moved, _ = jax.jit(algorithm.update)(
-        state, settings(averaging=0.25), every_action_in_every_state(), jax.random.key(0)
-    )
-    for old, new, average in zip(*map(jax.tree.leaves, (state.policy, moved.policy, moved.average)), strict=True):
-        np.testing.assert_allclose(average, old + 0.25 * (new - old), atol=1e-6)
-    assert algorithm.shared_policy(moved) is moved.average
+    """It begins with the first policies themselves, and reaches its weight as the run goes on."""
+    algorithm, _, begun = make()
+    update = jax.jit(algorithm.update)
+    for updates, weight in ((0, 1.0), (10, 0.5), (1000, 0.25)):
+        state = replace(begun, updates=jnp.int32(updates))
+        moved, _ = update(state, settings(averaging=0.25), every_action_in_every_state(), jax.random.key(0))
+        for old, new, average in zip(*map(jax.tree.leaves, (state.policy, moved.policy, moved.average)), strict=True):
+            np.testing.assert_allclose(average, old + weight * (new - old), atol=1e-6)
+        assert algorithm.shared_policy(moved) is moved.average

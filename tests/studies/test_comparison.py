@@ -114,7 +114,7 @@ def test_tables_for_other_tools(tmp_path):
 
 
 def test_results_that_are_none(tmp_path):
-    for text, words in (("{", "not a JSON file"), ("[]", "not the result of a study")):
+    for text, words in (("{", "is not JSON"), ("[]", "must hold an object"), ("{}", "not the result of a study")):
         (tmp_path / "results.json").write_text(text)
         with pytest.raises(InputError, match=words):
             read_results(tmp_path)

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from datetime import datetime
 
 import jax
 import numpy as np
@@ -18,6 +20,7 @@ from tailsafe.checkpoints import Checkpoints, latest_common
 from tailsafe.cli import main
 from tailsafe.errors import InputError
 from tailsafe.training import session
+from tailsafe.training import train as train_module
 from tailsafe.training.signals import STOPPING
 from tailsafe.training.train import resume
 from tests.training.tiny import (
@@ -215,6 +218,18 @@ def test_folders_that_are_no_runs(tmp_path):
         resume(tmp_path)
     with pytest.raises(ts.InputError, match="exists already"):
         ts.train(finite_config(tmp_path, 1), progress=False)
+
+
+def test_runs_that_begin_within_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    class Stopped(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2026, 1, 2, 3, 4, 5)
+
+    monkeypatch.setattr(train_module, "datetime", Stopped)
+    monkeypatch.chdir(tmp_path)
+    folders = [ts.train(replace(finite_config(None, 1), out=None), progress=False).folder for _ in range(3)]
+    assert [folder.name for folder in folders] == [f"finite-srcpo-20260102-030405{end}" for end in ("", "-2", "-3")]
 
 
 # --- processes --------------------------------------------------------------------------------------------------------

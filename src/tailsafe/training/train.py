@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import itertools
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -101,7 +102,7 @@ def train(
     remember(plan.source)
     if folder is None:
         moment = datetime.now().strftime("%Y%m%d-%H%M%S")
-        folder = _new_folder(Path("runs") / f"{plan.text}-{config.algorithm}-{moment}")
+        folder = _free_folder(Path("runs") / f"{plan.text}-{config.algorithm}-{moment}")
     with held(all_folders(plan.config, folder)):
         _new_folder(folder)  # another process may have been faster
         write_configs(plan, folder)
@@ -202,6 +203,12 @@ def _new_folder(path: str | Path) -> Path:
     if folder.exists() and not (folder.is_dir() and not _taken(folder)):
         raise InputError(f"{folder}: exists already; choose another folder, or resume with: tailsafe resume {folder}")
     return folder
+
+
+def _free_folder(path: Path) -> Path:
+    """The path, with a number where runs began within the same second."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(folder for folder in itertools.chain([path], numbered) if not folder.exists())
 
 
 def _taken(folder: Path) -> bool:
