@@ -1,17 +1,15 @@
 """Environments on the GPU: `bench_envs.py BACKEND TASK STEPS SIZE...` measures one task at several batch sizes.
 
 `bench_envs.sh` starts one such process per task, because tracing MJX holds Python's lock for most of a compilation.
-They wait for each other before the first measurement and measure one at a time, so that nothing else runs on the GPU
-meanwhile.
+They wait for each other before the first measurement and measure one at a time (`meeting.py`), so that nothing else
+runs on the GPU meanwhile.
 """
 
-import fcntl
 import json
-import os
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+
+from meeting import alone
 
 from tailsafe.bench.envs import prepare_device
 from tailsafe.physics.mjx_engine import import_mjx
@@ -19,16 +17,10 @@ from tailsafe.tasks import get_task
 
 
 def main(backend: str, task: str, steps: int, sizes: list[int]) -> None:
-    meeting = Path(os.environ["MEETING"])  # an empty folder shared by the processes
-    expected = int(os.environ["PROCESSES"])
     import_mjx()
     with ThreadPoolExecutor(len(sizes)) as pool:
         prepared = list(pool.map(lambda size: prepare_device(backend, get_task(task), size, steps), sizes))
-    (meeting / f"{task}.ready").touch()
-    while len(list(meeting.glob("*.ready"))) < expected:
-        time.sleep(0.5)
-    with (meeting / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone(f"{backend}-{task}"):
         for size, (measure, compile_seconds) in zip(sizes, prepared, strict=True):
             whole, raw = measure()
             row = {

@@ -2,7 +2,8 @@
 
 CASE is TASK:RUNS[:KEY=VALUE...], as in point-goal:5:num_envs=1024. Preset `gpu`, engine BACKEND (an environment
 variable, default warp). `steps_per_second` counts control steps of all runs, learning included, once everything is
-compiled; `collect_per_second` those of collecting alone, in the same states.
+compiled; `collect_per_second` those of collecting alone, in the same states. Several such processes may compile side by
+side and measure one after the other (`meeting.py`).
 """
 
 from __future__ import annotations
@@ -11,34 +12,33 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
+from statistics import median
 from typing import Any
 
 import jax
+from meeting import alone
 
 import tailsafe as ts
 from tailsafe.physics.compilation import prepare_jax
 from tailsafe.training.loop import DeviceLoop
 from tailsafe.training.plan import make_plan
 
-_ROUNDS = 3
+_ROUNDS, _UPDATES = 3, 3
 
 
-def measure(case: str, updates: int) -> dict[str, Any]:
-    """Seconds per update, whole and of collecting alone; medians of `_ROUNDS`."""
+def prepare(case: str) -> Callable[[], dict[str, Any]]:
+    """Compile what measures a case, and run it once."""
     task, runs, *settings = case.split(":")
     values = dict(one.split("=", 1) for one in settings)
     backend = os.environ.get("BACKEND", "warp")
     plan = make_plan(ts.TrainConfig(task, preset="gpu", backend=backend, settings=values))
     loop = DeviceLoop(plan.algorithm, plan.environments, plan.settings, list(range(int(runs))))
+    advance = partial(loop.advance, updates=_UPDATES, stop=lambda: False)
     started = time.perf_counter()
-    state = jax.block_until_ready(loop.advance(loop.begin(), updates, lambda: False))
+    state = jax.block_until_ready(advance(loop.begin()))
     first = time.perf_counter() - started
-    whole = []
-    for _ in range(_ROUNDS):
-        started = time.perf_counter()
-        state = jax.block_until_ready(loop.advance(state, updates, lambda: False))
-        whole.append((time.perf_counter() - started) / updates)
 
     def collect(state: Any, settings: Any, key: Any) -> Any:
         def chunk(carry: Any, key: Any) -> Any:
@@ -47,35 +47,41 @@ def measure(case: str, updates: int) -> dict[str, Any]:
             actor, environment, rows = rollout(state.learner, settings, actor, env_state=environment, key=key)
             return (actor, environment), rows.reward.mean()
 
-        return jax.lax.scan(chunk, (state.actor, state.environment), jax.random.split(key, updates))
+        return jax.lax.scan(chunk, (state.actor, state.environment), jax.random.split(key, _UPDATES))
 
-    program = jax.vmap(collect, in_axes=(0, None, None)) if int(runs) > 1 else collect
-    collecting = jax.jit(program).lower(state, plan.settings, jax.random.key(0)).compile()
-    alone = []
-    for number in range(_ROUNDS):
-        started = time.perf_counter()
-        jax.block_until_ready(collecting(state, plan.settings, jax.random.key(number)))
-        alone.append((time.perf_counter() - started) / updates)
-    steps = plan.steps_per_update * int(runs)
-    update, rollout = sorted(whole)[_ROUNDS // 2], sorted(alone)[_ROUNDS // 2]
-    return {
-        "case": case,
-        "backend": backend,
-        "steps_per_second": steps / update,
-        "collect_per_second": steps / rollout,
-        "update_seconds": update,
-        "collect_seconds": rollout,
-        "first_seconds": first,
-    }
+    collecting = jax.jit(jax.vmap(collect, in_axes=(0, None, None)) if int(runs) > 1 else collect)
+    jax.block_until_ready(collecting(state, plan.settings, jax.random.key(0)))
+
+    def measure() -> dict[str, Any]:
+        current, whole, alone_ = state, [], []
+        for number in range(_ROUNDS):
+            started = time.perf_counter()
+            current = jax.block_until_ready(advance(current))
+            whole.append((time.perf_counter() - started) / _UPDATES)
+            started = time.perf_counter()
+            jax.block_until_ready(collecting(current, plan.settings, jax.random.key(number)))
+            alone_.append((time.perf_counter() - started) / _UPDATES)
+        steps = plan.steps_per_update * int(runs)
+        update, rollout = median(whole), median(alone_)
+        return {
+            "case": case,
+            "backend": backend,
+            "steps_per_second": steps / update,
+            "collect_per_second": steps / rollout,
+            "update_seconds": update,
+            "collect_seconds": rollout,
+            "first_seconds": first,
+        }
+
+    return measure
 
 
 def main(cases: list[str]) -> None:
     prepare_jax()
-    for case in cases:
-        try:
-            print(json.dumps(measure(case, updates=5)), flush=True)
-        except Exception as error:  # the other cases still count
-            print(json.dumps({"case": case, "error": f"{type(error).__name__}: {error}"[:400]}), flush=True)
+    measures = [prepare(case) for case in cases]
+    with alone(f"training-{'-'.join(cases)}"):
+        for measure in measures:
+            print(json.dumps(measure()), flush=True)
 
 
 if __name__ == "__main__":

@@ -112,7 +112,10 @@ def _prepare_mujoco(task: Task[Any], num_envs: int, steps: int | None, threads: 
 def prepare_device(
     backend: str, task: Task[Any], num_envs: int, steps: int | None = None, threads: int | None = None
 ) -> Prepared:
-    """Compile what measures `num_envs` environments inside JAX; `threads` are for the C engine alone."""
+    """Compile what measures `num_envs` environments inside JAX, and run it once: Warp's kernels are compiled then.
+
+    threads: for the C engine alone.
+    """
     from tailsafe.envs.device import DeviceBatch, device_engine
     from tailsafe.envs.episodes import environment_keys
     from tailsafe.physics.compilation import prepare_jax
@@ -139,17 +142,14 @@ def prepare_device(
         physics, readings = jax.vmap(one)(physics, state.episode.task, act(key))
         return physics, readings.sensors.sum()
 
-    run_whole = jax.jit(lambda state, keys: jax.lax.scan(whole_step, state, keys)).lower(state, keys).compile()
+    ready: Callable[[Any], Any] = jax.block_until_ready
+    run_whole = jax.jit(lambda state, keys: jax.lax.scan(whole_step, state, keys))
+    later, _ = ready(run_whole(state, keys))
     compile_seconds = time.perf_counter() - started
-    run_raw = (
-        jax.jit(lambda physics, keys: jax.lax.scan(raw_step, physics, keys))
-        .lower(state.episode.physics, keys)
-        .compile()
-    )
+    run_raw = jax.jit(lambda physics, keys: jax.lax.scan(raw_step, physics, keys))
+    ready(run_raw(later.episode.physics, keys))
 
     def measure() -> tuple[float, float]:
-        ready: Callable[[Any], Any] = jax.block_until_ready
-        later, _ = ready(run_whole(state, keys))
         seconds, raw_seconds = _alternate(
             lambda: ready(run_whole(later, keys)),
             lambda: ready(run_raw(later.episode.physics, keys)),

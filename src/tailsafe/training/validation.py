@@ -42,8 +42,8 @@ POLICY = "policy"
 _LEFT_OUT = 5
 # What is shipped is among the policies of this share of the updates, the latest.
 _CANDIDATES_FROM = 0.5
-# In the end the best so many policies play so many times the episodes of a validation more; rounds follow each other.
-_ROUNDS = ((3, 4),)
+# In the end the best so many policies play at least so many episodes more.
+_FINALISTS, _FINAL_EPISODES = 3, 1024
 # Standard errors that the shipped policy's risks stay under the limits.
 _CAUTION = 1.5
 # Below this discount nothing changes a discounted sum any more.
@@ -187,25 +187,20 @@ class Validation:
         """Let fresh episodes choose among the late policies, and make the chosen one that of the run."""
         late = [entry for entry in self._entries if entry.updates >= _CANDIDATES_FROM * self._plan.total_updates]
         final = [(entry, policy) for entry in late if (policy := self._kept(entry)) is not None]
-        played: dict[int, Played] = {}
-        number = 0
-        for most, batches in _ROUNDS:
-            final = sorted(final, key=lambda pair: self._rank(pair[0]))[:most]
-            numbers = range(number + 1, number + batches + 1)
-            number += batches
-            for i, (entry, policy) in enumerate(final):
-                # The same episodes for all: what they share does not decide.
-                fresh = reduce(Played.followed_by, (self._played(policy, -k) for k in numbers))
-                known = played.get(entry.updates)
-                played[entry.updates] = fresh if known is None else known.followed_by(fresh)
-                final[i] = (self._entry(played[entry.updates], entry.updates, entry.steps), policy)
-        if not final:
+        final = sorted(final, key=lambda pair: self._rank(pair[0]))[:_FINALISTS]
+        # The same episodes for all: what they share does not decide.
+        batches = range(1, math.ceil(_FINAL_EPISODES / self._plan.values["validation_episodes"]) + 1)
+        found = []
+        for entry, policy in final:
+            fresh = reduce(Played.followed_by, (self._played(policy, -number) for number in batches))
+            found.append(self._entry(fresh, entry.updates, entry.steps))
+        if not found:
             return None
-        chosen = min((entry for entry, _ in final), key=self._rank)
+        chosen = min(found, key=self._rank)
         for file in (self._folder / chosen.folder).iterdir():
             with replacing(self._run / POLICY / file.name) as partial:
                 shutil.copyfile(file, partial)
-        return Choice(chosen, bool((chosen.upper() <= self._limits).all()), len(played))
+        return Choice(chosen, bool((chosen.upper() <= self._limits).all()), len(found))
 
     def _kept(self, entry: Entry) -> Any:
         """The policy that was validated; None if its file was damaged since."""
