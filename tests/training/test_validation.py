@@ -6,18 +6,23 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from jax import numpy as jnp
 
 import tailsafe as ts
 from tailsafe.algorithms.state import PrimalState
+from tailsafe.envs.device import DeviceBatch, device_engine
+from tailsafe.envs.episodes import environment_keys
 from tailsafe.envs.finite import FiniteEnvironments
 from tailsafe.envs.jax_user import JaxStage
 from tailsafe.evaluation.exact import evaluate_on_problem
 from tailsafe.policies.policy import load_policy
+from tailsafe.tasks import TASKS, task_units
 from tailsafe.training.plan import make_plan
-from tailsafe.training.validation import Entry, Played, Stages, Validation, play_settled, standard_error
+from tailsafe.training.settled import DevicePlay, Played, play_settled, standard_error
+from tailsafe.training.validation import Entry, Validation
 from tests.training.tiny import finite_config
 
 # Validated after updates 6, 7, ...: five are left out at first.
@@ -58,6 +63,36 @@ def test_settled_episodes_have_the_policys_exact_risk(trained: Path) -> None:
     exact = evaluate_on_problem(policy)
     risks, errors = played.risks([ts.CVaR(0.75)])
     assert abs(risks[0] - exact.risks[0]) < 4 * errors[0] + 1e-3
+
+
+@pytest.mark.slow
+def test_a_device_plays_the_episodes_of_a_loop(tmp_path: Path) -> None:
+    """One program gives what its steps give one by one. Compiling engine mjx takes most of the time."""
+    settings = {"num_envs": 2, "chunk_steps": 4, "validation_every": 0}
+    run = ts.train(ts.TrainConfig("point-goal", total_steps=8, settings=settings, out=tmp_path / "run"))
+    policy, task = load_policy(run.folder), TASKS["point-goal"]
+    episodes, steps, seed = 4, 40, 7
+    played = DevicePlay(task, "mjx", 2, episodes, steps).play([policy], [seed])[0]
+
+    batch = DeviceBatch(task, device_engine(task, "mjx"))
+    move, act = jax.jit(batch.move), jax.jit(policy.sampled)
+    state = jax.jit(batch.init)(environment_keys(seed, episodes))
+    paid, earned, weight = np.zeros((episodes, 1)), np.zeros(episodes), np.ones(episodes)
+    for key in jax.random.split(jax.random.key(seed), steps):
+        actions = act(state.episode.observation, jnp.asarray(paid, jnp.float32), jnp.asarray(weight, jnp.float32), key)
+        state, moved = move(state, task_units(task, actions))
+        paid += weight[:, None] * np.asarray(moved.costs)
+        earned += np.asarray(moved.reward)
+        weight = weight * policy.description.gamma
+    np.testing.assert_allclose(played.costs, paid, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(played.reward, earned / steps, rtol=1e-3, atol=1e-5)
+
+
+def test_environments_of_ones_own_are_not_validated() -> None:
+    constraint = ts.Constraint("cost", ts.CVaR(0.75), limit=1, unit="step")
+    config = ts.TrainConfig("tests.training.tiny:Corridor", constraints=[constraint], settings={"validation_every": 1})
+    with pytest.raises(ts.InputError, match="validation_every must be 0"):
+        make_plan(config)
 
 
 def test_a_correction_follows_what_is_missing_and_knows_its_error() -> None:
@@ -126,7 +161,7 @@ def test_the_most_rewarding_policy_that_stays_under_its_limits_is_preferred(
     trained: Path, rewards: list[float], risks: list[float], errors: list[float], best: int
 ) -> None:
     plan = make_plan(finite_config(trained, 9, settings=VALIDATED))
-    ranked = Validation(plan, 0, trained, Stages(plan))._rank
+    ranked = Validation(plan, 0, trained)._rank
     entries = [
         Entry(i, i, *row)
         for i, row in enumerate(zip(rewards, [(r,) for r in risks], [(e,) for e in errors], strict=True))

@@ -60,7 +60,7 @@ class Step:
         return self.terminated | self.truncated
 
 
-def environment_keys(seed: int, num_envs: int) -> PRNGKeyArray:
+def environment_keys(seed: int | Int[Array, ""], num_envs: int) -> PRNGKeyArray:
     """One key per environment. Environment i has the same key in a batch of any size."""
     return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(num_envs))
 

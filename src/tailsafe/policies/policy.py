@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -211,6 +212,27 @@ class LoadedPolicy:
     ) -> Float[NDArray[np.float32], "N D"]:
         """What the network returns, see `learning.actions`: means and log standard deviations, or logits."""
         return np.asarray(self._outputs_of(observation, cost_so_far, discount))
+
+    @property
+    def tensors(self) -> tuple[Policy, Normalizer, Array]:
+        """The network, the observations' statistics and the increments of beta: all arrays that it acts with."""
+        return self.network, self.normalizer, self.delta
+
+    def with_tensors(self, tensors: tuple[Policy, Normalizer, Array]) -> LoadedPolicy:
+        """The same policy with other arrays, which may be those of a program that is being traced."""
+        other = copy(self)
+        other.network, other.normalizer, other.delta = tensors
+        return other
+
+    def sampled(
+        self,
+        observation: Float[Array, "N O"],
+        cost_so_far: Float[Array, "N C"],
+        discount: Float[Array, " N"],
+        key: PRNGKeyArray,
+    ) -> Float[Array, "N A"]:
+        """What `choose` draws, inside JAX."""
+        return self._chosen(observation, cost_so_far, discount, key, deterministic=False)
 
     def to_environment(self, embedded: Float[NDArray[np.float32], "N A"]) -> NDArray[Any]:
         """Embedded actions in the environment's own units."""

@@ -141,6 +141,8 @@ def make_plan(
     # Episodes can be cut where worlds stand still, which those of users and finite problems do not.
     options = {"cut_halted": values["cut_halted"]} if found.family in ("navigation", "legged") else {}
     if found.family == "user":
+        if values["validation_every"]:
+            raise InputError(f"validation_every must be 0 for environments of your own, such as {found.text}")
         options = {"workers": values["env_workers"], "metrics": parse_metrics(config.metrics)}
     elif values["env_workers"] > 1 or config.metrics:
         name = "env_workers is" if values["env_workers"] > 1 else "metrics are"

@@ -247,11 +247,11 @@ class Session:
 
     def _ship(self) -> None:
         """At the end: of the validated policies, the one that is shipped."""
-        for i, member in self._healthy():
-            with self._storing():
-                choice = self._validations.ship(i)
-            if choice is not None:
-                self._progress.say(f"{self._name_of(member)}{_choice_words(choice, member.plan)}")
+        members = dict(self._healthy())
+        with self._storing():
+            choices = self._validations.ship(list(members))
+        for i, choice in choices.items():
+            self._progress.say(f"{self._name_of(members[i])}{_choice_words(choice, members[i].plan)}")
 
     def _name_of(self, member: Member) -> str:
         return f"seed {member.seed}, " if len(self._members) > 1 else ""

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
@@ -30,10 +29,13 @@ from tailsafe.errors import InputError
 from tailsafe.evaluation.environments import BatchStage, Stage
 from tailsafe.evaluation.episodes import LONGEST_EPISODE
 from tailsafe.files import replacing
-from tailsafe.risk import SpectralRisk
 from tailsafe.tasks import TASKS
 from tailsafe.training.plan import Plan
 from tailsafe.training.policy_file import describe_policy, share_policy
+from tailsafe.training.settled import DevicePlay, Played, play_settled
+
+if TYPE_CHECKING:
+    from tailsafe.policies.policy import LoadedPolicy
 
 FOLDER, TABLE = "validation", "validation.csv"
 POLICY = "policy"
@@ -50,61 +52,6 @@ _CAUTION = 1.5
 _SETTLED = 0.02
 # Seeds of validation: none that training, evaluation or certificates use. Of finalists: the same for all.
 _FIRST, _APART = 400_000_009, 100_003
-
-
-@dataclass(frozen=True, eq=False)
-class Played:
-    """n episodes until their discounted sums are settled. costs (n, C): discounted sums. reward (n,): per step."""
-
-    costs: Float[NDArray[np.float64], "n C"]
-    reward: Float[NDArray[np.float64], " n"]
-
-    def followed_by(self, others: Played) -> Played:
-        """These, then others."""
-        return Played(np.concatenate([self.costs, others.costs]), np.concatenate([self.reward, others.reward]))
-
-    def risks(self, measures: Sequence[SpectralRisk]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(C,), (C,): the spectral risks of the discounted sums, and their standard errors."""
-        both = [(float(m.risk(x)), standard_error(m, x)) for m, x in zip(measures, self.costs.T, strict=True)]
-        risks, errors = np.array(both).T
-        return risks, errors
-
-
-def standard_error(measure: SpectralRisk, samples: Float[NDArray[np.float64], " n"], cells: int = 32) -> float:
-    """Of an empirical spectral risk: by Thm. 6.2 it is the mean of g_beta(X) up to a constant, at the best beta.
-
-    It is zero where all samples are equal: good enough to prefer one policy to another, no statement about rare costs.
-    """
-    step = measure.discretize(cells=cells)
-    values = step.g_beta(samples, step.optimal_beta(samples))
-    return float(np.std(values) / math.sqrt(len(samples)))
-
-
-def play_settled(policy: Any, stage: Stage, seed: int, steps: int) -> Played:
-    """One episode in each environment, all from the start, at most `steps` steps long."""
-    gamma, envs = policy.description.gamma, stage.num_envs
-    costs = len(policy.description.constraints)
-    observation = stage.reset(seed)
-    key = jax.random.key(seed)
-    paid, weight, alive = np.zeros((envs, costs)), np.ones(envs), np.ones(envs, bool)
-    earned, length = np.zeros(envs), np.zeros(envs)
-    for step in range(steps):
-        actions = policy.choose(
-            np.asarray(observation, np.float32),
-            paid.astype(np.float32),
-            weight.astype(np.float32),
-            jax.random.fold_in(key, step),
-        )
-        moved = stage.step(actions)
-        earned += alive * np.asarray(moved.reward, np.float64)
-        length += alive
-        paid += (alive * weight)[:, None] * np.asarray(moved.costs, np.float64)
-        weight = weight * gamma
-        alive &= ~(np.asarray(moved.terminated) | np.asarray(moved.truncated))
-        if not alive.any():
-            break
-        observation = np.asarray(moved.observation)
-    return Played(paid, earned / length)
 
 
 @dataclass(frozen=True)
@@ -140,15 +87,12 @@ class Choice:
 class Validation:
     """The validations of one run; its table and policies are in `RUN/validation`."""
 
-    def __init__(self, plan: Plan, seed: int, run: Path, stages: Stages) -> None:
-        self._plan, self._seed, self._stages = plan, seed, stages
+    def __init__(self, plan: Plan, seed: int, run: Path) -> None:
+        self._plan, self._seed = plan, seed
         self._run, self._folder = run, run / FOLDER
         self._measures = [constraint.spectrum for constraint in plan.constraints]
         self._limits = np.asarray(plan.discounted_limits)
         self.costs = plan.spec.cost_names
-        gamma, length = plan.values["gamma"], plan.spec.episode_length
-        settled = math.inf if gamma >= 1 else math.ceil(math.log(_SETTLED) / math.log(gamma))
-        self._steps = int(min(settled, length or LONGEST_EPISODE))
         self._entries: list[Entry] = []
 
     def cut(self, updates: int) -> None:
@@ -157,16 +101,19 @@ class Validation:
             self._entries = [entry for entry in _read(self._folder / TABLE) if entry.updates <= updates]
             self._write()
 
-    def validate(self, learner: Any, updates: int, steps: int) -> Entry:
-        """Play the policy that would be shipped now, write down what came of it, and keep it."""
+    def policy(self, learner: Any, steps: int) -> LoadedPolicy:
+        """What would be shipped now."""
         algorithm = self._plan.algorithm
-        policy = import_module("tailsafe.policies.policy").LoadedPolicy(
+        return import_module("tailsafe.policies.policy").LoadedPolicy(  # type: ignore[no-any-return]
             describe_policy(self._plan, steps),
             algorithm.shared_policy(learner),
             learner.normalizer,
             algorithm.shared_delta(learner),
         )
-        entry = self._entry(self._played(policy, updates), updates, steps)
+
+    def add(self, played: Played, learner: Any, updates: int, steps: int) -> Entry:
+        """Write down what the policy of now has played, and keep it."""
+        entry = self._entry(played, updates, steps)
         self._entries.append(entry)
         share_policy(self._folder / entry.folder, self._plan, learner, steps)
         self._write()
@@ -183,29 +130,26 @@ class Validation:
                 found[names[-1]] = latest.risks[i] * cost.factor
         return {f"validation_{name}": found.get(name) for name in names}
 
-    def ship(self) -> Choice | None:
-        """Let fresh episodes choose among the late policies, and make the chosen one that of the run."""
+    def finalists(self) -> list[tuple[Entry, LoadedPolicy]]:
+        """The best late policies, as far as their files are as they were."""
         late = [entry for entry in self._entries if entry.updates >= _CANDIDATES_FROM * self._plan.total_updates]
-        final = [(entry, policy) for entry in late if (policy := self._kept(entry)) is not None]
-        final = sorted(final, key=lambda pair: self._rank(pair[0]))[:_FINALISTS]
-        # The same episodes for all: what they share does not decide.
-        batches = range(1, math.ceil(_FINAL_EPISODES / self._plan.values["validation_episodes"]) + 1)
-        found = []
-        for entry, policy in final:
-            fresh = reduce(Played.followed_by, (self._played(policy, -number) for number in batches))
-            found.append(self._entry(fresh, entry.updates, entry.steps))
-        if not found:
+        kept = [(entry, policy) for entry in late if (policy := self._kept(entry)) is not None]
+        return sorted(kept, key=lambda pair: self._rank(pair[0]))[:_FINALISTS]
+
+    def ship(self, played: Sequence[tuple[Entry, Played]]) -> Choice | None:
+        """Let the episodes that finalists have played choose, and make the chosen policy that of the run."""
+        if not played:
             return None
-        chosen = min(found, key=self._rank)
+        chosen = min((self._entry(fresh, one.updates, one.steps) for one, fresh in played), key=self._rank)
         for file in (self._folder / chosen.folder).iterdir():
             with replacing(self._run / POLICY / file.name) as partial:
                 shutil.copyfile(file, partial)
-        return Choice(chosen, bool((chosen.upper() <= self._limits).all()), len(found))
+        return Choice(chosen, bool((chosen.upper() <= self._limits).all()), len(played))
 
-    def _kept(self, entry: Entry) -> Any:
+    def _kept(self, entry: Entry) -> LoadedPolicy | None:
         """The policy that was validated; None if its file was damaged since."""
         try:
-            return import_module("tailsafe.policies.policy").load_policy(self._folder / entry.folder)
+            return import_module("tailsafe.policies.policy").load_policy(self._folder / entry.folder)  # type: ignore[no-any-return]
         except InputError:
             return None
 
@@ -219,10 +163,9 @@ class Validation:
         risks, errors = played.risks(self._measures)
         return Entry(updates, steps, float(played.reward.mean()), tuple(risks.tolist()), tuple(errors.tolist()))
 
-    def _played(self, policy: Any, number: int) -> Played:
-        """Episodes number `number` of this run: one after so many updates; negative ones are those of finalists."""
-        seed = (_FIRST + _APART * self._seed + number) % 2**31
-        return play_settled(policy, self._stages.get(), seed, self._steps)
+    def episodes(self, number: int) -> int:
+        """The seed of episodes number `number` of this run: one after so many updates; negative: those of finalists."""
+        return (_FIRST + _APART * self._seed + number) % 2**31
 
     def _write(self) -> None:
         names = [constraint.name for constraint in self._plan.constraints]
@@ -254,8 +197,9 @@ class Validations:
     def __init__(self, runs: Sequence[tuple[Plan, int, Path]], updates: int) -> None:
         plan = runs[0][0]
         self.every = int(plan.values["validation_every"])
-        self._stages = Stages(plan)
-        self._each = [Validation(*run, self._stages) for run in runs] if self.every else []
+        self._stages = Stages(plan, len(runs))
+        self._each = [Validation(*run) for run in runs] if self.every else []
+        self._batches = math.ceil(_FINAL_EPISODES / plan.values["validation_episodes"])
         for validation in self._each:
             validation.cut(updates)
 
@@ -268,8 +212,9 @@ class Validations:
     ) -> tuple[Float[NDArray[np.float64], "R C"], Float[NDArray[np.float64], "R C"]]:
         """Validate runs by their number. Returns risks and standard errors of all; zeros of the others."""
         found = np.zeros((2, len(self._each), len(self._each[0].costs)))
-        for i, learner in learners.items():
-            entry = self._each[i].validate(learner, updates, steps)
+        policies = {i: self._each[i].policy(learner, steps) for i, learner in learners.items()}
+        for i, played in self._played(policies, updates).items():
+            entry = self._each[i].add(played, learners[i], updates, steps)
             found[:, i] = entry.risks, entry.errors
         return found[0], found[1]
 
@@ -277,26 +222,54 @@ class Validations:
         """For the log of one run."""
         return self._each[i].row() if self.every else {}
 
-    def ship(self, i: int) -> Choice | None:
-        """At the end of one run, see `Validation.ship`."""
-        return self._each[i].ship() if self.every else None
+    def ship(self, runs: Sequence[int]) -> dict[int, Choice]:
+        """At the end: the finalists of each run play the same fresh episodes, and the best one ships."""
+        if not self.every:
+            return {}
+        finalists = {i: self._each[i].finalists() for i in runs}
+        heard: dict[int, list[tuple[Entry, Played]]] = {i: [] for i in runs}
+        for place in range(_FINALISTS):
+            pairs = {i: own[place] for i, own in finalists.items() if place < len(own)}
+            policies = {i: policy for i, (_, policy) in pairs.items()}
+            rounds = [self._played(policies, -number) for number in range(1, self._batches + 1)]
+            for i, (entry, _) in pairs.items():
+                heard[i].append((entry, reduce(Played.followed_by, [each[i] for each in rounds])))
+        choices = {i: self._each[i].ship(played) for i, played in heard.items()}
+        return {i: choice for i, choice in choices.items() if choice is not None}
 
     def close(self) -> None:
         self._stages.close()
+
+    def _played(self, policies: Mapping[int, LoadedPolicy], number: int) -> dict[int, Played]:
+        """Episodes number `number` of the runs with these policies."""
+        seeds = [self._each[i].episodes(number) for i in policies]
+        played = self._stages.play(list(policies.values()), seeds)
+        return dict(zip(policies, played, strict=True))
 
 
 class Stages:
     """Environments for validation beside those of training, opened when the first validation is due."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, runs: int) -> None:
+        self._plan, self._runs = plan, runs
+        self._episodes = int(plan.values["validation_episodes"])
+        gamma, length = plan.values["gamma"], plan.spec.episode_length
+        settled = math.inf if gamma >= 1 else math.ceil(math.log(_SETTLED) / math.log(gamma))
+        self._steps = int(min(settled, length or LONGEST_EPISODE))
         self._open: Stage | None = None
+        self._program: DevicePlay | None = None
 
-    def get(self) -> Stage:
-        """The same ones every time."""
+    def play(self, policies: Sequence[LoadedPolicy], seeds: Sequence[int]) -> list[Played]:
+        """`validation_episodes` fresh episodes of each policy, until their costs are settled."""
+        if self._plan.problem is None and self._plan.on_device:
+            if self._program is None:
+                task = TASKS[self._plan.spec.name]
+                self._program = DevicePlay(task, self._plan.config.backend, self._runs, self._episodes, self._steps)
+            return self._program.play(policies, seeds)
         if self._open is None:
             self._open = self._made()
-        return self._open
+        stage = self._open
+        return [play_settled(policy, stage, seed, self._steps) for policy, seed in zip(policies, seeds, strict=True)]
 
     def close(self) -> None:
         """Stop what was opened."""
@@ -304,7 +277,7 @@ class Stages:
             self._open.close()
 
     def _made(self) -> Stage:
-        plan, episodes = self._plan, self._plan.values["validation_episodes"]
+        plan = self._plan
         if plan.problem is not None:
-            return JaxStage(FiniteEnvironments(plan.problem, episodes, plan.spec.name))
-        return BatchStage(make_batch(TASKS[plan.spec.name], episodes, plan.config.backend))
+            return JaxStage(FiniteEnvironments(plan.problem, self._episodes, plan.spec.name))
+        return BatchStage(make_batch(TASKS[plan.spec.name], self._episodes, plan.config.backend))
