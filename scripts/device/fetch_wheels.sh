@@ -22,7 +22,7 @@ rm -rf wheels/first wheels/second
 mkdir -p wheels/first wheels/second
 tar --create --xz --file wheels/first/site.tar.xz --directory "$work/site" .
 xz --x86 --lzma2=preset=6,dict=64MiB --stdout "$work/warp.so" > "$work/library"
-head --bytes=28M "$work/library" > wheels/first/warp-library.part-first
-tail --bytes=+$((28 * 1024 * 1024 + 1)) "$work/library" > wheels/second/warp-library.part-last
+head --bytes=36M "$work/library" > wheels/first/warp-library.part-first
+tail --bytes=+$((36 * 1024 * 1024 + 1)) "$work/library" > wheels/second/warp-library.part-last
 rm -r "$work"
 du -sh wheels/*

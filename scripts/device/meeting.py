@@ -2,11 +2,12 @@
 
 MEETING: an empty folder that they share, PROCESSES: how many they are. Without MEETING a process is by itself. AFTER: a
 file that must be there too before this one measures. MEETING_ENDS: when nobody waits for others any more (seconds since
-1970), so that one that failed cannot hold up the rest for ever.
+1970), so that one that failed cannot hold up the rest for ever. MEETING_TURN: seconds after which one that measures ends.
 """
 
 import fcntl
 import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,9 @@ def alone(name: str) -> Iterator[None]:
     wait(meeting, name)
     with (meeting / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        signal.alarm(int(os.environ.get("MEETING_TURN", 0)))
         yield
+        signal.alarm(0)
 
 
 def wait(meeting: Path, name: str) -> None:

@@ -11,7 +11,9 @@ car-goal:1:num_envs=16384:chunk_steps=16 car-goal:1:num_envs=8192:chunk_steps=32
 quadruped:1:num_envs=16384 quadruped:1:num_envs=8192}"
 : "${PROFILE:=point-goal 2 /tmp/profile num_envs=16384 chunk_steps=16}"
 logs=$(mktemp -d) meeting=$(mktemp -d) device=scripts/device
-say() { printf '%4d s  %s\n' "$SECONDS" "$*" | tee -a "$OUT/log.txt"; }
+: > "$logs/mps.json"
+exec 3>&1
+say() { printf '%4d s  %s\n' "$SECONDS" "$*" | tee -a "$OUT/log.txt" >&3; }
 
 # run NAME UNTIL COMMAND...: at most until that second of this session; one that failed says how its log ended.
 run() {
@@ -35,10 +37,10 @@ export PYTHONUNBUFFERED=1 XLA_PYTHON_CLIENT_PREALLOCATE=false TAILSAFE_CACHE=/tm
 [ -e "$site/warp/bin/warp.so" ] || { say "the parts of Warp's library are not together: $(ls "$home/parts")"; exit 1; }
 mkdir -p /tmp/mps /tmp/mpslog
 command -v nvidia-cuda-mps-control > /dev/null && CUDA_MPS_PIPE_DIRECTORY=/tmp/mps CUDA_MPS_LOG_DIRECTORY=/tmp/mpslog nvidia-cuda-mps-control -d && mps=/tmp/mps
-say "set up; kernels here: $(ls "$WARP_CACHE_PATH"/* | wc -l); MPS: ${mps:-no}"
+say "set up; kernels here: $(find "$WARP_CACHE_PATH" -name "*.cubin" | wc -l); MPS: ${mps:-no}"
 
 # (b), (c) All programs compile side by side. Then environments measure one at a time, then training.
-export MEETING_ENDS=$(($(date +%s) + COMPILED_BY - SECONDS)) ROUNDS UPDATES
+export MEETING_ENDS=$(($(date +%s) + COMPILED_BY - SECONDS)) MEETING_TURN=60 ROUNDS UPDATES
 cases=($CASES) envs=($ENVS)
 PROCESSES=$((${#cases[@]} + ${#envs[@]} + 1))
 for case in "${envs[@]}"; do
@@ -64,7 +66,7 @@ wait "${training[@]}"
 touch "$meeting/training"
 cat "$OUT/training.jsonl"
 wait $profiling $sharing
-say "measured; kernels here: $(ls "$WARP_CACHE_PATH"/* | wc -l); a probe under MPS: $(cat "$logs/mps.json")"
+say "measured; kernels here: $(find "$WARP_CACHE_PATH" -name "*.cubin" | wc -l); a probe under MPS: $(cat "$logs/mps.json")"
 [ -s "$logs/mps.json" ] && export CUDA_MPS_PIPE_DIRECTORY=$mps
 
 # (d) Is it true? Beside (e), which goes on until the end.
