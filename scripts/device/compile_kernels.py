@@ -1,4 +1,4 @@
-"""Warp's kernels for a GPU that is not here: `compile_kernels.py CACHE COMPUTE_CAPABILITY [TASK...]`, as 90 for an H200.
+"""Warp's kernels for a GPU that is not here: `compile_kernels.py CACHE CAPABILITY [TASK...]`, as 90 for an H200.
 
 A fresh machine would compile them for minutes. Here each task's environments take a step in which nothing is computed:
 every kernel that would be launched on a GPU is compiled for it instead, into the folder where Warp looks it up by the

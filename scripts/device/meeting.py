@@ -2,7 +2,8 @@
 
 MEETING: an empty folder that they share, PROCESSES: how many they are. Without MEETING a process is by itself. AFTER: a
 file that must be there too before this one measures. MEETING_ENDS: when nobody waits for others any more (seconds since
-1970), so that one that failed cannot hold up the rest for ever. MEETING_TURN: seconds after which one that measures ends.
+1970), so that one that failed cannot hold up the rest for ever. MEETING_TURN: how many seconds one may
+measure before it is ended.
 """
 
 import fcntl

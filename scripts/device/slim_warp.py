@@ -1,4 +1,4 @@
-"""Warp's library without the machine code of other GPUs: `slim_warp.py LIBRARY SLIM COMPUTE_CAPABILITY`, as 90 for an H200.
+"""Warp's library without the machine code of other GPUs: `slim_warp.py LIBRARY SLIM CAPABILITY`, as 90 for an H200.
 
 The library holds Warp's own kernels seven times, for as many generations of GPUs. Code for others than the named one is
 overwritten with zeros, which compress to nothing; everything stays where it is.
