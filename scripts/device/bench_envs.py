@@ -20,7 +20,8 @@ from tailsafe.tasks import get_task
 def main(backend: str, task: str, steps: int, sizes: list[int]) -> None:
     import_mjx()
     rounds = int(os.environ.get("ROUNDS", 3))
-    with ThreadPoolExecutor(len(sizes)) as pool:
+    # Threads for MJX alone, whose programs take a minute each to compile.
+    with ThreadPoolExecutor(len(sizes) if backend == "mjx" else 1) as pool:
         prepared = list(
             pool.map(lambda size: prepare_device(backend, get_task(task), size, steps, rounds=rounds), sizes)
         )
