@@ -2,10 +2,11 @@
 
 `bench_envs.sh` starts one such process per task, because tracing MJX holds Python's lock for most of a compilation.
 They wait for each other before the first measurement and measure one at a time (`meeting.py`), so that nothing else
-runs on the GPU meanwhile.
+runs on the GPU meanwhile. ROUNDS: how often each is measured (default 3; the median counts).
 """
 
 import json
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,8 +19,12 @@ from tailsafe.tasks import get_task
 
 def main(backend: str, task: str, steps: int, sizes: list[int]) -> None:
     import_mjx()
-    with ThreadPoolExecutor(len(sizes)) as pool:
-        prepared = list(pool.map(lambda size: prepare_device(backend, get_task(task), size, steps), sizes))
+    rounds = int(os.environ.get("ROUNDS", 3))
+    # Threads for MJX alone, whose programs take a minute each to compile.
+    with ThreadPoolExecutor(len(sizes) if backend == "mjx" else 1) as pool:
+        prepared = list(
+            pool.map(lambda size: prepare_device(backend, get_task(task), size, steps, rounds=rounds), sizes)
+        )
     with alone(f"{backend}-{task}"):
         for size, (measure, compile_seconds) in zip(sizes, prepared, strict=True):
             whole, raw = measure()

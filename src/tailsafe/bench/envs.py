@@ -110,11 +110,17 @@ def _prepare_mujoco(task: Task[Any], num_envs: int, steps: int | None, threads: 
 
 
 def prepare_device(
-    backend: str, task: Task[Any], num_envs: int, steps: int | None = None, threads: int | None = None
+    backend: str,
+    task: Task[Any],
+    num_envs: int,
+    steps: int | None = None,
+    threads: int | None = None,
+    *,
+    rounds: int = _ROUNDS,
 ) -> Prepared:
     """Compile what measures `num_envs` environments inside JAX, and run it once: Warp's kernels are compiled then.
 
-    threads: for the C engine alone.
+    threads: for the C engine alone. rounds: how often it is measured; medians count.
     """
     from tailsafe.envs.device import DeviceBatch, device_engine
     from tailsafe.envs.episodes import environment_keys
@@ -153,6 +159,7 @@ def prepare_device(
         seconds, raw_seconds = _alternate(
             lambda: ready(run_whole(later, keys)),
             lambda: ready(run_raw(later.episode.physics, keys)),
+            rounds,
         )
         batch.check(later)
         return count * num_envs / seconds, count * num_envs / raw_seconds
@@ -160,9 +167,9 @@ def prepare_device(
     return measure, compile_seconds
 
 
-def _alternate(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[float, float]:
+def _alternate(first: Callable[[], Any], second: Callable[[], Any], rounds: int) -> tuple[float, float]:
     """Median seconds of each, taken in turns."""
-    pairs = [(_seconds(first), _seconds(second)) for _ in range(_ROUNDS)]
+    pairs = [(_seconds(first), _seconds(second)) for _ in range(rounds)]
     return median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
 
 
