@@ -1,18 +1,35 @@
-# usage: learn.sh SECONDS FOLDER, from session.sh, which packs FOLDER without checkpoints and ends this at its time.
-# ---- The training runs go here: one `train` line each, side by side. ----
+# usage: learn.sh SECONDS FOLDER GATE, from session.sh, which packs FOLDER without checkpoints. Runs compile at once, and go on
+# when the file GATE is there. ---- The training runs go here, side by side. ----
 seconds=$1 folder=$2
 mkdir -p "$folder"
-began=$SECONDS
+export LEARN_ENDS=$(($(date +%s) + seconds - 20))
 
-# train NAME ARGUMENTS...: a run, or several with --seeds, that is asked to stop and save itself 15 seconds before the end. It
-# does so after the next row of its log: rows must come every few seconds (log_every, in updates).
+# train NAME ARGUMENTS...: of learn.py.
 train() {
     local name=$1; shift
-    timeout --signal=TERM --kill-after=12 $((seconds - (SECONDS - began) - 15)) \
-        python3 -c "from tailsafe.cli import main; main()" train "$@" --preset gpu --backend "${BACKEND:-warp}" \
-        --log csv --out "$folder/$name" > "$folder/$name.log" 2>&1 &
+    timeout --kill-after=5 "$seconds" python3 scripts/device/learn.py "$folder/$name" "$@" > "$folder/$name.log" 2>&1 &
 }
 
-train point-goal point-goal --seeds 5 --steps 1000000000 --set num_envs=4096 --set chunk_steps=16 --set log_every=4
+# Preset gpu with five seeds of each navigation task; the paper's budget with the laptop's sizes.
+gpu="num_envs=1024 chunk_steps=16 kl_decay=600 margin=0.05 validation_every=100 validation_episodes=1024 log_every=4"
+tasks="point-goal car-goal point-button car-button"
+[ -n "$CUDA_MPS_PIPE_DIRECTORY" ] || tasks=point-goal  # processes that cannot share the GPU only wait for each other
+for task in $tasks; do GATE=$3 train "$task" "$task" 5 $gpu; done
+GATE=$3 PRESET=laptop train paper point-goal 5 total_steps=5000000 num_envs=128 chunk_steps=32 validation_every=100 \
+    validation_episodes=1024
+
+# Preset laptop on one core each.
+core=6
+laptop() {
+    local name=$1 seed
+    shift
+    for seed in 0 1 2; do
+        core=$((core + 1))
+        JAX_PLATFORMS=cpu BACKEND=mujoco PRESET=laptop train "$name-$seed" point-goal 1 seed=$seed "$@"
+    done
+}
+laptop base
+laptop proportional proportional=0.8
+laptop rows batch_chunks=4 policy_chunks=4 critic_minibatches=32
 wait
-for log in "$folder"/*.log; do echo "== $log"; tail -n 2 "$log" | cut -c1-300; done
+for log in "$folder"/*.log; do echo "== $log"; tail -c 300 "$log" | tail -n 2; done

@@ -3,12 +3,10 @@
 # before: environments and training measured, the engines compared, and what learn.sh trains. Results go to $OUT as they come:
 # envs.jsonl, training.jsonl, profile.txt, compare.jsonl, tests.txt, learn.tgz, log.txt. The variables below make it small.
 limit=${1:-530}
-: "${OUT:?}" "${ENV_STEPS:=40}" "${ROUNDS:=2}" "${UPDATES:=2}" "${STATES:=4096}" "${COMPILED_BY:=120}" "${MEASURED_BY:=280}" "${LEARN_UNTIL:=$((limit - 15))}"
+: "${OUT:?}" "${ENV_STEPS:=40}" "${ROUNDS:=2}" "${UPDATES:=2}" "${STATES:=4096}" "${COMPILED_BY:=110}" "${MEASURED_BY:=230}" "${LEARN_UNTIL:=$((limit - 15))}"
 : "${ENVS:=point-goal:16384:32768 car-goal:16384:32768 point-button:16384:32768 car-button:8192:16384 quadruped:8192:16384 biped:8192:16384}"
-: "${CASES:=point-goal:1:num_envs=16384:chunk_steps=16 point-goal:1 point-goal:1:num_envs=32768:chunk_steps=8 \
-point-goal:1:num_envs=16384:chunk_steps=16:critic_iterations=16 point-goal:1:num_envs=16384:chunk_steps=16:precision=bf16 \
-car-goal:1:num_envs=16384:chunk_steps=16 car-goal:1:num_envs=8192:chunk_steps=32 \
-quadruped:1:num_envs=16384 quadruped:1:num_envs=8192}"
+: "${CASES:=point-goal:1:num_envs=16384:chunk_steps=16 point-goal:5:num_envs=1024:chunk_steps=16 \
+point-goal:1:num_envs=16384:chunk_steps=16:precision=bf16 car-goal:1:num_envs=16384:chunk_steps=16 quadruped:1:num_envs=16384}"
 : "${PROFILE:=point-goal 2 /tmp/profile num_envs=16384 chunk_steps=16}"
 logs=$(mktemp -d) meeting=$(mktemp -d) device=scripts/device
 : > "$logs/mps.json"
@@ -59,19 +57,22 @@ MEETING=$meeting PROCESSES=$PROCESSES AFTER=$meeting/training run profile "$((ME
 profiling=$!
 [ -n "$mps" ] && CUDA_MPS_PIPE_DIRECTORY=$mps run mps "$COMPILED_BY" python3 $device/bench_envs.py warp point-goal 5 256 > "$logs/mps.json" &
 sharing=$!
+# (e) Training compiles meanwhile, and waits for the file `measured`.
+wait $sharing
+[ -s "$logs/mps.json" ] && export CUDA_MPS_PIPE_DIRECTORY=$mps
+run learn "$LEARN_UNTIL" bash $device/learn.sh $((LEARN_UNTIL - SECONDS)) /tmp/learn "$meeting/measured" &
+learning=$!
 wait "${measuring[@]}"
 touch "$meeting/envs"
 cat "$OUT/envs.jsonl"
 wait "${training[@]}"
 touch "$meeting/training"
 cat "$OUT/training.jsonl"
-wait $profiling $sharing
+wait $profiling
+touch "$meeting/measured"
 say "measured; kernels here: $(find "$WARP_CACHE_PATH" -name "*.cubin" | wc -l); a probe under MPS: $(cat "$logs/mps.json")"
-[ -s "$logs/mps.json" ] && export CUDA_MPS_PIPE_DIRECTORY=$mps
 
 # (d) Is it true? Beside (e), which goes on until the end.
-run learn "$LEARN_UNTIL" bash $device/learn.sh $((LEARN_UNTIL - SECONDS)) /tmp/learn &
-learning=$!
 for case in "${envs[@]}"; do
     run "compare-${case%%:*}" $((LEARN_UNTIL - 5)) nice python3 $device/compare_engines.py "${case%%:*}" "$STATES" >> "$OUT/compare.jsonl" &
     checking+=($!)
