@@ -25,6 +25,6 @@ xz --x86 --lzma2=preset=6,dict=64MiB --stdout "$work/warp.so" > "$work/library"
 head --bytes=24M "$work/library" > wheels/first/warp-library.part-first
 tail --bytes=+$((24 * 1024 * 1024 + 1)) "$work/library" > wheels/second/warp-library.part-last
 rm -r "$work"
-# What compile_kernels.py made, if it was run before: KERNELS=FOLDER. Sources are not needed.
-[ -z "${KERNELS-}" ] || tar --create --xz --file wheels/first/kernels.tar.xz --directory "$KERNELS" --exclude '*.cu' --exclude '*_p[0-9]*_t[0-9]*' .
+# What compile_kernels.py made, if it was run before: KERNELS=FOLDER. Neither sources nor what was linked are needed.
+[ -z "${KERNELS-}" ] || tar --create --xz --file wheels/first/kernels.tar.xz --directory "$KERNELS" --exclude '*.cu' --exclude lto --exclude '*_p[0-9]*_t[0-9]*' .
 du -sh wheels/*

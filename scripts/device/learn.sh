@@ -7,16 +7,16 @@ export LEARN_ENDS=$(($(date +%s) + seconds - 20))
 # train NAME ARGUMENTS...: of learn.py.
 train() {
     local name=$1; shift
-    timeout --kill-after=5 "$seconds" python3 scripts/device/learn.py "$folder/$name" "$@" > "$folder/$name.log" 2>&1 &
+    timeout --kill-after=5 "$seconds" $on python3 scripts/device/learn.py "$folder/$name" "$@" > "$folder/$name.log" 2>&1 &
 }
 
-# Preset gpu with five seeds of each navigation task; the paper's budget with the laptop's sizes.
+# Preset gpu with five seeds of a task; the paper's budget with the laptop's settings, shorter chunks of more environments.
 gpu="num_envs=1024 chunk_steps=16 kl_decay=600 margin=0.05 validation_every=100 validation_episodes=1024 log_every=4"
-tasks="point-goal car-goal point-button car-button"
-[ -n "$CUDA_MPS_PIPE_DIRECTORY" ] || tasks=point-goal  # processes that cannot share the GPU only wait for each other
+tasks="point-goal car-goal"
+[ -n "$CUDA_MPS_PIPE_DIRECTORY" ] || tasks=  # processes that cannot share the GPU only wait for each other
 for task in $tasks; do GATE=$3 train "$task" "$task" 5 $gpu; done
-GATE=$3 PRESET=laptop train paper point-goal 5 total_steps=5000000 num_envs=128 chunk_steps=32 validation_every=100 \
-    validation_episodes=1024
+GATE=$3 PRESET=laptop train paper point-goal 5 total_steps=5000000 num_envs=256 chunk_steps=16 validation_every=120 \
+    validation_episodes=512
 
 # Preset laptop on one core each.
 core=6
@@ -25,7 +25,7 @@ laptop() {
     shift
     for seed in 0 1 2; do
         core=$((core + 1))
-        JAX_PLATFORMS=cpu BACKEND=mujoco PRESET=laptop train "$name-$seed" point-goal 1 seed=$seed "$@"
+        on="taskset -c $core" JAX_PLATFORMS=cpu BACKEND=mujoco PRESET=laptop train "$name-$seed" point-goal 1 seed=$seed "$@"
     done
 }
 laptop base
