@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -185,42 +186,50 @@ class WarpEngine:
         return after, readings, Use(flags, rows, contacts, jnp.full(worlds, worlds, jnp.int32))
 
     def _control_step(self, template: Any, inputs: _Inputs) -> tuple[PhysicsState, Readings, tuple[Array, ...]]:
-        """Substeps, and unless readings lag one more, whose state is dropped: as in the C engine."""
-        physics = inputs.physics
-        count = self.substeps if self._lagging else self.substeps + 1
-        data = template.replace(time=physics.time, qpos=physics.qpos, qvel=physics.qvel, ctrl=inputs.controls)
-        nothing = (jnp.int32(0), jnp.int32(0), jnp.int32(0))
+        """Substeps, and unless readings lag one more, whose state is dropped: as in the C engine.
 
-        def substep(carry: Any, index: Any) -> tuple[Any, PhysicsState]:
-            data, (flags, rows, contacts) = carry
-            poses = jax.tree.map(lambda leaf: leaf[jnp.minimum(index, self.substeps - 1)], inputs.mocap)
+        What MuJoCo Warp reads and writes must not be a slice of a longer array. It steps a state in place, and XLA on a
+        GPU would have it write into the slice, where the state is not: it would step zeros (docs/performance.md). So
+        states are picked while they pass, and poses by a mask.
+        """
+        start = inputs.physics
+        data = template.replace(time=start.time, qpos=start.qpos, qvel=start.qvel, ctrl=inputs.controls)
+        before = jnp.zeros((self._remembered, self._host.nq + self._host.nv))
+        used = (jnp.int32(0), jnp.int32(0), jnp.int32(0))
+
+        def substep(index: Any, carry: Any) -> Any:
+            data, after, before, (flags, rows, contacts) = carry
+            moves = index < self.substeps
+            before = jnp.where(moves, _pushed(before, jnp.concatenate([data.qpos, data.qvel])), before)
+            poses = jax.tree.map(partial(_picked, index=jnp.minimum(index, self.substeps - 1)), inputs.mocap)
             data = data.replace(mocap_pos=poses.position, mocap_quat=poses.quaternion)
             data = self._mjx.step(self._model, data)
+            reached = PhysicsState(data.time, data.qpos, data.qvel)
+            after = jax.tree.map(partial(jnp.where, moves), reached, after)
             inner = data._impl
             used = (
                 flags | (inner.overflow.reshape(()) & _buffer_flags()),
                 jnp.maximum(rows, inner.nefc.reshape(())),
                 jnp.maximum(contacts, jnp.maximum(inner.nacon.max(), inner.ncollision.max())),
             )
-            return (data, used), PhysicsState(data.time, data.qpos, data.qvel)
+            return data, after, before, used
 
-        (data, used), visited = jax.lax.scan(substep, (data, nothing), jnp.arange(count))
-        after = jax.tree.map(lambda leaf: leaf[self.substeps - 1], visited)
+        count = self.substeps if self._lagging else self.substeps + 1
+        data, after, before, used = jax.lax.fori_loop(0, count, substep, (data, start, before, used))
         split = self._host.nsensordata - self._touch_sensors
-        readings = Readings(
-            sensors=data.sensordata[:split],
-            touches=data.sensordata[split:] > 0,
-            before=self._before(physics, visited),
-        )
+        readings = Readings(sensors=data.sensordata[:split], touches=data.sensordata[split:] > 0, before=before)
         return after, readings, used
 
-    def _before(self, start: PhysicsState, visited: PhysicsState) -> Float[Array, "H P"]:
-        """Positions and velocities before each of the last substeps that the task remembers."""
-        if not self._remembered:
-            return jnp.zeros((0, self._host.nq + self._host.nv))
-        states = jnp.concatenate([visited.qpos, visited.qvel], axis=1)[: self.substeps - 1]
-        first = jnp.concatenate([start.qpos, start.qvel])[None]
-        return jnp.concatenate([first, states])[-self._remembered :]
+
+def _pushed(rows: Float[Array, "H P"], row: Float[Array, " P"]) -> Float[Array, "H P"]:
+    """The newest row behind the others, without the oldest."""
+    return jnp.concatenate([rows, row[None]])[1:]
+
+
+def _picked(leaf: Float[Array, "T ..."], index: Scalar) -> Float[Array, ...]:
+    """`leaf[index]`, computed rather than sliced."""
+    here = (jnp.arange(leaf.shape[0]) == index).reshape(-1, *[1] * (leaf.ndim - 1))
+    return jnp.where(here, leaf, 0).sum(axis=0)
 
 
 def _batched(run: Callable[[Any], Any]) -> tuple[Any, Any]:
