@@ -1,8 +1,6 @@
 """The command line: what it prints, its JSON, its exit codes, and one clear line for every mistake."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -360,8 +358,3 @@ def test_interrupt_is_one_line(call, monkeypatch):
 
     monkeypatch.setattr("tailsafe.tabular.solve_tabular", stop)
     assert call(*TABULAR)[0] == 130
-
-
-def test_the_package_is_the_program():
-    done = subprocess.run([sys.executable, "-m", "tailsafe", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("tailsafe ")
