@@ -7,8 +7,10 @@ over for the one before.
 
 from __future__ import annotations
 
+import functools
 import logging
 import shutil
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +71,7 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         # Orbax tells at length what it does, and every failure twice; a run's output is its own.
         logging.getLogger("absl").setLevel(logging.CRITICAL)
+        _ignore_closed_loops()
         self._folder = folder.resolve()
         self._manager: Any = None
 
@@ -148,6 +151,21 @@ class Checkpoints:
             options = ocp.CheckpointManagerOptions(max_to_keep=KEPT, enable_async_checkpointing=False, create=True)
             self._manager = ocp.CheckpointManager(self._folder, options=options)
         return self._manager
+
+
+@functools.cache
+def _ignore_closed_loops() -> None:
+    """After a write that failed, the storage layer's threads report to an event loop that orbax has closed: dozens of
+    tracebacks about nothing. Whatever else cannot be raised is still told.
+    """
+    before = sys.unraisablehook
+
+    def hook(told: Any) -> None:
+        closed = isinstance(told.exc_value, RuntimeError) and str(told.exc_value) == "Event loop is closed"
+        if not (closed and told.object is None):
+            before(told)
+
+    sys.unraisablehook = hook
 
 
 def _digest(array: NDArray[Any]) -> int:

@@ -1,6 +1,7 @@
 """What strangers and accidents write into files and arguments: one line each, exit code 2, no escape sequences."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -63,6 +64,13 @@ def test_printable_and_escaped(capfd):
     shown = capfd.readouterr().out
     assert shown.startswith("[/red]")
     assert "\x1b" not in shown
+
+
+def test_warnings_are_printable(call, caplog):
+    call("tasks")
+    logging.getLogger("tailsafe").warning("environment %s: close raised an error", EVIL)
+    assert "close raised" in caplog.text
+    assert "\x1b" not in caplog.text
 
 
 def test_errors_are_printable(call, tmp_path):

@@ -13,6 +13,7 @@ from gymnasium.utils.env_checker import check_env
 
 import tailsafe
 from tailsafe.envs.checking import check_environment
+from tailsafe.envs.declarations import declared_costs
 from tailsafe.envs.rendering import gl_backends, open_gl_context
 from tailsafe.envs.single import TaskEnv
 from tailsafe.errors import InputError
@@ -247,3 +248,11 @@ def test_unfit_environments_are_told_why(environment: Any, problem: str) -> None
     problems = [finding.problem for finding in check_environment(environment, max_steps=50) if not finding.passed]
     assert len(problems) == 1
     assert problem in problems[0]
+
+
+def test_costs_are_declared_for_wrappers() -> None:
+    env = gymnasium.wrappers.TimeLimit(gymnasium.make("tailsafe/Quadruped-v0"), 5)
+    costs = declared_costs(env, 3)
+    env.close()
+    assert costs.names == tuple(limit.name for limit in TASKS["quadruped"].limits)
+    assert costs.largest == (1.0, 1.0, 1.0)

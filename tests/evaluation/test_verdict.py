@@ -178,6 +178,7 @@ class Counter:
 
     def __init__(self, num_envs):
         self.num_envs = num_envs
+        self.spec = EnvironmentSpec("counter", 3, BoxActions(1), ("cost",), 10, (2.0,))
         self.lengths = 2 + np.arange(num_envs)
 
     def reset(self, seed):

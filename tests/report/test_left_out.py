@@ -2,7 +2,7 @@
 
 import json
 
-from tests.report.folders import make_run, make_study
+from tests.report.folders import make_run, make_study, samples, write_evaluation
 
 
 def test_runs_that_were_killed_early_do_not_spoil_the_page(page, tmp_path):
@@ -34,3 +34,25 @@ def test_seeds_that_were_given_up_are_named(page, tmp_path):
     alone = page(study / "toll_cppo").text
     assert "Given up: seed-1: update 7: a loss is not finite." in alone
     assert "Given up" not in page(study / "toll_srcpo").text
+
+
+def test_numbers_of_another_environment_are_not_the_run_s_own(page, tmp_path):
+    folder, other = make_run(tmp_path / "run"), make_run(tmp_path / "other")
+    table = samples()
+    table[:, 0] += 1000
+    environment = {"name": "icy:Road", "arguments": {"size": 5}, "costs": ["collision"]}
+    write_evaluation(folder, table, environment=environment, trained_in="point-goal")
+    alone = page(folder).text
+    assert (
+        "Not evaluated where it was trained, but in another environment, icy:Road(size=5): run tailsafe eval" in alone
+    )
+    assert "In another environment: icy:Road(size=5)" in alone
+    assert "The limit on collision" not in alone
+    both = page(folder, other)
+    (row,) = [cells for cells in both.table("run", "collision: verdict") if cells[0].strip() == "run"]
+    assert row[1] == "not evaluated"
+    assert "1 not evaluated" in both.text
+    assert not any(cell.startswith("10") for cell in row)
+    # In its own environment nothing changes.
+    write_evaluation(folder, table, environment=environment, trained_in=None)
+    assert "The limit on collision is kept" in page(folder).text

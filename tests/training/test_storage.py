@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import tailsafe as ts
-from tailsafe.checkpoints import UNREADABLE, Checkpoints
+from tailsafe.checkpoints import UNREADABLE, Checkpoints, _ignore_closed_loops
 from tailsafe.errors import InputError
 from tailsafe.files import replacing, write_json
 from tailsafe.training.failures import failure
@@ -219,12 +220,22 @@ main(sys.argv[1:])
     told, *more = done.stderr.splitlines()
     assert f"the checkpoint at {LAST // 2} steps is good" in told
     assert told.endswith(f"tailsafe resume {run}")
-    # A thread of orbax may complain about its own event loop as the process ends, some versions on some machines.
-    assert not more or more[-1] == "RuntimeError: Event loop is closed", done.stderr
-    assert not any("tailsafe" in line for line in more), done.stderr
+    assert not more, done.stderr
     assert resume(run, progress=False).steps == LAST
     assert_same_arrays(last_arrays(run), last_arrays(straight))
     assert rows_without_times(run) == rows_without_times(straight)
+
+
+def test_threads_of_a_failed_write_are_not_heard(tmp_path, monkeypatch):
+    """Orbax's report to a loop that it has closed; whatever else cannot be raised still is."""
+    heard = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: heard.append(str(told.exc_value)))
+    _ignore_closed_loops.cache_clear()
+    Checkpoints(tmp_path)
+    for error in (RuntimeError("Event loop is closed"), RuntimeError("another"), ZeroDivisionError("zero")):
+        sys.unraisablehook(SimpleNamespace(exc_value=error, object=None))
+    assert heard == ["another", "zero"]
+    _ignore_closed_loops.cache_clear()
 
 
 def test_the_first_error_is_the_one_that_is_told(tmp_path, monkeypatch):

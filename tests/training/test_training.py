@@ -69,6 +69,8 @@ def test_rows_use_only_finished_episodes():
     assert row["recent_episodes"] == 2
     (told,) = missed(row, [LoggedCost(constraint, 0.01, 1)])
     assert missed(row | {"risk_cost": 0.015}, [LoggedCost(constraint, 0.01, 1)]) == []
+    (unknown,) = missed(row | {"recent_episodes": 0, "risk_cost": None}, [LoggedCost(constraint, 0.01, 1)])
+    assert "no training episode has ended" in unknown
     (aim,) = missed(row | {"risk_cost": 0.015}, [LoggedCost(constraint, 0.01, 1)], 0.5)
     assert aim.endswith("above the aim 0.01/step, but within the limit 0.02/step (margin 0.5)")
     assert told == ("cost: cvar:0.5 is 0.04/step over the last 2 training episodes, above the limit 0.02/step")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -80,6 +81,12 @@ def emit_json(result: Mapping[str, Any]) -> None:
     typer.echo(json.dumps(result, allow_nan=False))
 
 
+def _harmless(record: logging.LogRecord) -> bool:
+    """Warnings may quote what strangers wrote, too."""
+    record.msg, record.args = printable(record.getMessage()), ()
+    return True
+
+
 def _print_version(value: bool) -> None:
     if value:
         typer.echo(f"tailsafe {__version__}")
@@ -97,6 +104,7 @@ def _root(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program on `arguments` (default: the process's own) and exit with its code."""
+    logging.getLogger("tailsafe").addFilter(_harmless)
     try:
         code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
     except InputError as error:

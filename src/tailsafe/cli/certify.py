@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailsafe.cli.app import EnvName, JsonFlag, TrustFlag, app, console, emit_json
+from tailsafe.cli.app import EnvArgs, EnvName, JsonFlag, TrustFlag, app, console, emit_json
 from tailsafe.errors import InputError
 from tailsafe.files import check_writable
 from tailsafe.terminal import escaped
@@ -29,6 +29,7 @@ def certify(
     seed: Annotated[int, typer.Option(min=0, help="Of environments (never training's) and actions.")] = 0,
     backend: Annotated[str, typer.Option(help="Engine of the built-in tasks.")] = "auto",
     env: EnvName = None,
+    env_arg: EnvArgs = None,
     trust: TrustFlag = False,
     check: Annotated[Path | None, typer.Option(help="Replay a certificate.json instead.")] = None,
     json: JsonFlag = False,
@@ -38,10 +39,12 @@ def certify(
     Plays episodes until the proof is found or out of reach, and writes certificate.json into the run folder. An
     interrupted search resumes. Exit code 1 if nothing was certified, or if --check does not confirm.
     """
+    from tailsafe.envs.finding import parse_arguments
+
     if (run is None) == (check is None):
         raise InputError("give either a run to certify or --check FILE")
     if check is not None:
-        _check(check, backend, env, trust, json)
+        _check(check, backend, env, parse_arguments(env_arg or ()), trust, json)
         return
     assert run is not None
     if not limit:
@@ -66,6 +69,7 @@ def certify(
             episodes=episodes,
             seed=seed,
             environment=env,
+            env_args=parse_arguments(env_arg or ()),
             trust=trust,
             backend=backend,
             progress=bar,
@@ -79,11 +83,11 @@ def certify(
         raise typer.Exit(NOT_CERTIFIED)
 
 
-def _check(file: Path, backend: str, env: str | None, trust: bool, json: bool) -> None:
+def _check(file: Path, backend: str, env: str | None, env_args: dict[str, Any], trust: bool, json: bool) -> None:
     from tailsafe.evaluation.certificate import check as replay
 
     with _Bar(quiet=json) as bar:
-        result = replay(file, environment=env, trust=trust, backend=backend, progress=bar)
+        result = replay(file, environment=env, env_args=env_args, trust=trust, backend=backend, progress=bar)
     if json:
         emit_json(result.to_json())
     else:
@@ -99,7 +103,9 @@ def _print(certificate: Certificate) -> None:
 
     out = console()
     described, shown = certificate.policy, certificate.shown
-    out.print(f"{described.task.name}, {described.algorithm} after {described.steps} steps", markup=False)
+    trained = certificate.played.trained_in
+    place = described.task.name if trained is None else f"{certificate.played.name} (trained in {trained})"
+    out.print(f"{place}, {described.algorithm} after {described.steps} steps", markup=False)
     table = Table("cost", "risk measure", "limit", "risk", f"proven at {certificate.confidence:g}")
     for i, constraint in enumerate(described.constraints):
         limit = f"{certificate.limits[i]:g}/{certificate.units[i]}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailsafe.cli.app import EnvName, JsonFlag, TrustFlag, app, console, emit_json
+from tailsafe.cli.app import EnvArgs, EnvName, JsonFlag, TrustFlag, app, console, emit_json
 from tailsafe.terminal import escaped
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def diagnose(
     episodes: Annotated[int, typer.Option(min=2, help="Whole episodes to play for the truth.")] = 200,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random here.")] = 0,
     env: EnvName = None,
+    env_arg: EnvArgs = None,
     trust: TrustFlag = False,
     plot: Annotated[Path | None, typer.Option(help="Picture (default: diagnosis.png in the run).")] = None,
     json: JsonFlag = False,
@@ -32,6 +33,7 @@ def diagnose(
     """
     import importlib.util
 
+    from tailsafe.envs.finding import parse_arguments
     from tailsafe.files import check_writable, write_json
     from tailsafe.training.diagnosis import FILE_NAME, PICTURE_NAME
     from tailsafe.training.diagnosis import diagnose as measure
@@ -44,7 +46,8 @@ def diagnose(
         check_target(plot)
     check_writable(run / FILE_NAME)
     with quiet_stdout():
-        found = measure(run, rollouts=rollouts, episodes=episodes, seed=seed, task=env, trust=trust)
+        arguments = parse_arguments(env_arg or ())
+        found = measure(run, rollouts=rollouts, episodes=episodes, seed=seed, task=env, env_args=arguments, trust=trust)
     write_json(run / FILE_NAME, found.to_json())
     picture = plot or run / PICTURE_NAME
     if drawable:

@@ -158,7 +158,7 @@ def _print(result: Evaluation) -> None:
     described, reward = result.policy, result.reward
     kind = "its likeliest actions" if result.deterministic else "actions drawn from the policy"
     out.print(
-        f"{escaped(described.task.name)}, {escaped(described.algorithm)} after {described.steps} steps: "
+        f"{escaped(result.where)}, {escaped(described.algorithm)} after {described.steps} steps: "
         f"{len(result.episodes)} fresh episodes with {kind}, bounds at confidence {result.confidence:g}"
     )
     out.print(f"reward [bold]{reward.mean:.5g}[/bold] {_range(reward.student)} per episode")
@@ -175,7 +175,7 @@ def _print(result: Evaluation) -> None:
         if math.isinf(report.largest_return):
             out.print(
                 f"{escaped(report.description.name)}: no upper bound, since the environment does not say what a step "
-                "can cost at most: give it an attribute largest_costs and train again"
+                "can cost at most: give it an attribute largest_costs"
             )
         elif report.episodes_needed is not None and report.decided_by == "distribution-free":
             out.print(

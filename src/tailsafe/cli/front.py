@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailsafe.cli.app import EnvName, JsonFlag, TrustFlag, app, console, emit_json
+from tailsafe.cli.app import EnvArgs, EnvName, JsonFlag, TrustFlag, app, console, emit_json
 from tailsafe.cli.evaluate import EpisodeBar
 from tailsafe.errors import InputError
 from tailsafe.extras import install_hint
@@ -30,6 +30,7 @@ def front(
     confidence: Annotated[float, typer.Option(help="Probability that an interval holds.")] = 0.95,
     backend: Annotated[str, typer.Option(help="Engine of the built-in tasks.")] = "auto",
     env: EnvName = None,
+    env_arg: EnvArgs = None,
     trust: TrustFlag = False,
     out: Annotated[
         Path | None, typer.Option(help="The picture; front.json is beside it (default: in the run, or here).")
@@ -40,6 +41,7 @@ def front(
 
     A run for one limit is one point: give several. Writes front.json and a picture.
     """
+    from tailsafe.envs.finding import parse_arguments
     from tailsafe.evaluation.front import FILE_NAME
     from tailsafe.evaluation.front import front as evaluate_all
     from tailsafe.policies.pretrained import own_copy
@@ -63,6 +65,7 @@ def front(
             seed,
             confidence=confidence,
             environment=env,
+            env_args=parse_arguments(env_arg or ()),
             trust=trust,
             backend=backend,
             progress=lambda _, done, total: bar(done, total),
@@ -87,6 +90,9 @@ def front(
 def _print(found: Front) -> None:
     from rich.table import Table
 
+    played = found.points[0].evaluation.played
+    if played.trained_in is not None:
+        console().print(f"played in {played.name}; trained in {played.trained_in}", markup=False)
     table = Table("run", "limit", "reward", *(f"risk of {escaped(name)}" for name in found.costs))
     for point in found.points:
         reward = point.evaluation.reward

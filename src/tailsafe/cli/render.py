@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tailsafe.cli.app import EnvArgs, EnvName, JsonFlag, TrustFlag, app, console, emit_json
+from tailsafe.errors import InputError
 
 
 @app.command()
@@ -46,6 +47,8 @@ def render(
     target = out or (run if run.is_dir() else run.parent) / ("paths.png" if map else "film.gif")
     policy = load_policy(run)
     if map:
+        if env is not None or env_arg:
+            raise InputError("--map draws built-in tasks; leave --env and --env-arg out")
         from tailsafe.viz.paths import draw_paths
 
         last: list[Any] = draw_paths(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tailsafe.envs.copies import Layout, check_numbers
 from tailsafe.envs.declarations import Costs, declared_costs
+from tailsafe.envs.finding import Source
 from tailsafe.envs.jax_env import JaxEnv
 from tailsafe.envs.spaces import action_space, observation_space
 from tailsafe.errors import InputError, place_of
@@ -113,9 +114,15 @@ class JaxUserEnvironments:
 
 
 class JaxStage:
-    """Environments that live in JAX, stepped from outside; what they answer is checked as a Gymnasium one's is."""
+    """Environments that live in JAX, stepped from outside; what they answer is checked as a Gymnasium one's is.
 
-    def __init__(self, environments: JaxEnvironments) -> None:
+    source: of a user's.
+    """
+
+    engine: str | None = None
+
+    def __init__(self, environments: JaxEnvironments, source: Source | None = None) -> None:
+        self.source = source
         self.num_envs = environments.num_envs
         self.spec = environments.spec
         self._environments = environments

@@ -30,6 +30,9 @@ class TaskEnv(gymnasium.Env[Any, Any]):
             raise InputError(f"unknown render_mode {render_mode!r}; there are: {', '.join(RENDER_MODES)}")
         self.task = get_task(task)
         self.render_mode = render_mode
+        # For whoever wraps it, see `envs.declarations`; costs are indicators.
+        self.cost_names = tuple(limit.name for limit in self.task.limits)
+        self.largest_costs = (1.0,) * len(self.task.limits)
         self.metadata = {**self.metadata, "render_fps": fps(self.task)}
         self.observation_space = observation_space(self.task, np.float64)
         self.action_space = action_space(self.task)

@@ -40,6 +40,8 @@ class GymnasiumEnvironments:
         watch: Watch = lambda env: None,
     ) -> None:
         self.num_envs = num_envs
+        self.source = found.source
+        self.engine: str | None = None
         self._found = found
         self._metrics = tuple(metrics)
         self._players: Copies | Workers

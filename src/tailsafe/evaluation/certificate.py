@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,9 +21,10 @@ from numpy.typing import NDArray
 
 from tailsafe._version import __version__
 from tailsafe.errors import InputError
-from tailsafe.evaluation.environments import open_stage
+from tailsafe.evaluation.environments import Stage, open_stage
 from tailsafe.evaluation.episodes import Episodes, play
 from tailsafe.evaluation.late import late_policies
+from tailsafe.evaluation.played import Played, played_in
 from tailsafe.evaluation.recordings import Recordings
 from tailsafe.evaluation.sequential import BATCH, Limit, Proof, in_sequence, prove, with_shares
 from tailsafe.evaluation.verdict import Interval, largest_return, student_interval
@@ -44,7 +46,7 @@ BUDGET = 10_000
 _FIRST, _APART, _SIDE = 20_000_003, 10_000_000, 8
 _LARGEST_SEED, _MOST_EPISODES = 150, 1_000_000
 # What a certificate says that a replay does not compute but take from it or from the policy.
-_CLAIMS = ("task", "algorithm", "cost", "risk_measure", "limit", "unit", "confidence", "rule", "statement")
+_CLAIMS = ("algorithm", "cost", "risk_measure", "limit", "unit", "confidence", "rule", "statement")
 STATEMENT = (
     "about this policy in this simulator, at the stated confidence; it says nothing about other versions of either"
 )
@@ -135,11 +137,11 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """The outcome of a search. limits: as the user stated them, one per cost; chosen: the most rewarding candidate that
-    was certified, None if none was.
+    """The outcome of a search. played: what it is about. limits: as the user stated them, one per cost. chosen: the
+    most rewarding candidate that was certified, None if none was.
     """
 
-    policy: PolicyDescription
+    played: Played
     digest: str
     limits: tuple[float, ...]
     units: tuple[Unit, ...]
@@ -148,6 +150,11 @@ class Certificate:
     seed: int
     rule: str
     findings: tuple[Finding, ...]
+
+    @property
+    def policy(self) -> PolicyDescription:
+        """What the policy is, in the environment that was played."""
+        return self.played.description
 
     @property
     def chosen(self) -> Finding | None:
@@ -202,6 +209,7 @@ class Certificate:
             "rule": self.rule,
             "advice": None if self.certified else self.advice,
             "task": self.policy.task.name,
+            **self.played.to_json(),
             "algorithm": self.policy.algorithm,
             "risk_measure": _plain([constraint.risk_measure for constraint in self.policy.constraints]),
             "cost": _plain(list(self.policy.task.cost_names)),
@@ -219,7 +227,8 @@ class Certificate:
         """
         report = self.to_json()
         if self.chosen is not None:
-            names = ("limit", "unit", "request", "risk_measure", "upper", "confidence", "episodes", "statement")
+            about = ("task", "environment", "trained_in", "statement")
+            names = (*about, "limit", "unit", "request", "risk_measure", "upper", "confidence", "episodes")
             proven = {name: report[name] for name in names}
             if self.chosen is self.findings[0] or self.rule == "sequence":
                 attach_certificate(run, proven)
@@ -239,6 +248,7 @@ def certify(
     episodes: int = BUDGET,
     seed: int = 0,
     environment: str | Callable[..., Any] | None = None,
+    env_args: Mapping[str, Any] | None = None,
     trust: bool = False,
     backend: str = "auto",
     keep: bool = True,
@@ -253,7 +263,9 @@ def certify(
       confidence: P(nothing is certified wrongly) is at least this, over the whole search.
       episodes: at most, for each candidate. Those of an earlier call count.
       seed: of environments and actions. Trying seeds until one certifies proves nothing.
-      environment: the environment in place of the one that the policy names: its name, or what builds it.
+      environment: the environment in place of the one that the policy names: its name, or what builds it. The
+        certificate is about this one.
+      env_args: arguments of the environment in place of those of the run, one by one.
       trust: build the environment that the policy names, though you have not trained on it on this machine.
       keep: write certificate.json, the episodes, and the certificate into the policy file.
       progress: called with a candidate's name, its episodes and the most there can be.
@@ -261,45 +273,44 @@ def certify(
     run = own_copy(Path(run)) if keep else Path(run)
     _check_arguments(confidence, episodes, seed)
     search = search_of(run)
-    description = search.candidates[0].load().description
-    limits, units = _stated(description, limit, unit)
-    factors = [description.factor_of(each) for each in units]
-    wanted = [
-        Limit(constraint.measure, stated / factor, _largest(description, i))
-        for i, (constraint, stated, factor) in enumerate(zip(description.constraints, limits, factors, strict=True))
-    ]
-    digest = policy_digest(run)
-    recordings = Recordings(_home(run) / FOLDER if keep else None, digest, seed, description)
-    findings: list[Finding] = []
+    trained = search.candidates[0].load().description
+    stage = open_stage(trained, BATCH, environment, backend, env_args=env_args, trust=trust)
+    with closing(stage):
+        played = played_in(trained, stage)
+        description = played.description
+        limits, units = _stated(description, limit, unit)
+        factors = [description.factor_of(each) for each in units]
+        wanted = [
+            Limit(constraint.measure, stated / factor, _largest(description, i))
+            for i, (constraint, stated, factor) in enumerate(zip(description.constraints, limits, factors, strict=True))
+        ]
+        digest = policy_digest(run)
+        recordings = Recordings(_home(run) / FOLDER if keep else None, digest, seed, played)
+        findings: list[Finding] = []
 
-    def tested(index: int, error: float) -> Proof:
-        candidate = search.candidates[index]
+        def tested(index: int, error: float) -> Proof:
+            candidate = search.candidates[index]
 
-        def opened(policy: LoadedPolicy) -> Any:
-            return open_stage(policy.description, BATCH, environment, backend, trust=trust)
+            def report(done: int) -> None:
+                progress(candidate.name, done, episodes)
 
-        def report(done: int) -> None:
-            progress(candidate.name, done, episodes)
-
-        with _Player(candidate, seed, recordings, opened, report) as player:
+            player = _Player(candidate, seed, recordings, stage, report)
             result = prove(wanted, player.draw, error, episodes, report)
             reward = player.played.reward[: result.episodes]
-        findings.append(
-            Finding(
-                candidate,
-                result,
-                tuple(risk * factor for risk, factor in zip(result.risks, factors, strict=True)),
-                tuple(upper * factor for upper, factor in zip(result.uppers, factors, strict=True)),
-                float(reward.mean()),
-                student_interval(reward, confidence),
+            findings.append(
+                Finding(
+                    candidate,
+                    result,
+                    tuple(risk * factor for risk, factor in zip(result.risks, factors, strict=True)),
+                    tuple(upper * factor for upper, factor in zip(result.uppers, factors, strict=True)),
+                    float(reward.mean()),
+                    student_interval(reward, confidence),
+                )
             )
-        )
-        return result
+            return result
 
-    search.run(tested, 1 - confidence)
-    certificate = Certificate(
-        description, digest, limits, units, confidence, episodes, seed, search.rule, tuple(findings)
-    )
+        search.run(tested, 1 - confidence)
+    certificate = Certificate(played, digest, limits, units, confidence, episodes, seed, search.rule, tuple(findings))
     if keep:
         certificate.keep(run)
     return certificate
@@ -329,11 +340,16 @@ def check(
     file: Path | str,
     *,
     environment: str | Callable[..., Any] | None = None,
+    env_args: Mapping[str, Any] | None = None,
     trust: bool = False,
     backend: str = "auto",
     progress: Progress = lambda name, done, total: None,
 ) -> Check:
-    """Replay a certificate: play its episodes again with the policy beside it and compare. Writes nothing."""
+    """Replay a certificate: play its episodes again with the policy beside it and compare. Writes nothing.
+
+    Of an environment that is not the run's, name it again (`environment`, `env_args`): a file names code that nobody
+    has asked for.
+    """
     file = Path(file)
     content = read_object(file)
     written = Fields(content, file.name)
@@ -350,6 +366,7 @@ def check(
         episodes=written.whole("budget", 2),
         seed=written.whole("seed", 0),
         environment=environment,
+        env_args=env_args,
         trust=trust,
         backend=backend,
         keep=False,
@@ -358,10 +375,22 @@ def check(
     again = replayed.to_json()
     identical = all(again[key] == content.get(key) for key in ("certified", "risk", "upper", "reward", "tested"))
     # Numbers may differ by rounding; what they are about may not.
-    same = all(again[key] == content.get(key) for key in _CLAIMS)
+    same = all(again[key] == content.get(key) for key in _CLAIMS) and _same_environment(again, content)
     proven = {finding.candidate.name for finding in replayed.findings if finding.certified}
     confirmed = content.get("certified") is True and same and written.text("candidate") in proven
     return Check(True, identical, confirmed, replayed)
+
+
+def _same_environment(again: Mapping[str, Any], written: Mapping[str, Any]) -> bool:
+    """Whether two certificates are about one environment. FILE.py may be in another folder here."""
+    mine, other = again["environment"], written.get("environment")
+    pairs = [(again["task"], written.get("task"))]
+    if other is not None:  # files of earlier versions name the task alone
+        facts = ("arguments", "costs", "largest_costs", "episode_length")
+        if not isinstance(other, dict) or any(mine[key] != other.get(key) for key in facts):
+            return False
+        pairs.append((mine["name"], other.get("name")))
+    return all(isinstance(name, str) and Path(name).name == Path(own).name for own, name in pairs)
 
 
 class _Player:
@@ -372,13 +401,12 @@ class _Player:
         candidate: Candidate,
         seed: int,
         recordings: Recordings,
-        opened: Callable[[LoadedPolicy], Any],
+        stage: Stage,
         report: Callable[[int], None],
     ) -> None:
         self._report = report
         self._policy, self._name, self._seed = candidate.load(), candidate.name, seed
-        self._recordings, self._opened = recordings, opened
-        self._stage: Any = None
+        self._recordings, self._stage = recordings, stage
         self._played = recordings.read(candidate.name)
 
     @property
@@ -386,18 +414,9 @@ class _Player:
         assert self._played is not None
         return self._played
 
-    def __enter__(self) -> _Player:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._stage is not None:
-            self._stage.close()
-
     def draw(self, first: int, count: int) -> Float[NDArray[np.float64], "n C"]:
         have = 0 if self._played is None else len(self._played)
         if have < first + count:
-            if self._stage is None:
-                self._stage = self._opened(self._policy)
             fresh = play(
                 self._policy,
                 self._stage,
@@ -446,7 +465,7 @@ def _largest(description: PolicyDescription, index: int) -> float:
     if not math.isfinite(largest):
         raise InputError(
             f"nothing can be proven about {description.task.cost_names[index]}: the environment does not say what a "
-            "step can cost at most; give it an attribute largest_costs and train again"
+            "step can cost at most; give it an attribute largest_costs"
         )
     return largest
 

@@ -26,9 +26,12 @@ _MOST_BATCHED, _MOST_SINGLE = 128, 8
 
 
 class Stage(Protocol):
-    """The part of `HostEnvironments` that playing needs."""
+    """The part of `HostEnvironments` that playing needs. source: of a user's environment, engine: of ours."""
 
     num_envs: int
+    spec: EnvironmentSpec
+    source: Source | None
+    engine: str | None
 
     def reset(self, seed: int) -> Float[NDArray[Any], "N O"]:
         """Begin the first episodes of `seed`."""
@@ -50,10 +53,13 @@ def open_stage(
 ) -> Stage:
     """Environments for `episodes` episodes of the task the policy names, as many side by side as is useful.
 
-    environment: the user's own instead, by name or as what builds it. backend: the engine of the built-in tasks.
+    environment: another one instead, by name or as what builds it. backend: the engine of the built-in tasks.
     env_args, trust: see `open_user_stage`.
     """
-    task = built_in(description)
+    task = built_in(description) if environment is None else _built_in(environment)
+    if env_args and (task is not None or (environment is None and description.task.problem is not None)):
+        name = description.task.name if task is None else task.name
+        raise InputError(f"arguments (--env-arg) are for environments of your own; {name} takes none")
     if environment is None and description.task.problem is not None:
         from tailsafe.envs.finite import FiniteEnvironments
         from tailsafe.tabular.problem import FiniteCMDP
@@ -62,21 +68,25 @@ def open_stage(
         environments = FiniteEnvironments(problem, min(episodes, 8 * _MOST_BATCHED), description.task.name)
         check_fits(description, environments.spec)
         return JaxStage(environments)
-    if environment is None and task is not None:
+    if task is not None:
         from tailsafe.envs.training import task_spec
-        from tailsafe.envs.vector import make_batch
+        from tailsafe.envs.vector import make_batch, usual_backend
 
         check_fits(description, task_spec(task))
-        return BatchStage(make_batch(task, min(episodes, _MOST_BATCHED), backend))
+        engine = usual_backend() if backend == "auto" else backend
+        return BatchStage(make_batch(task, min(episodes, _MOST_BATCHED), engine), engine=engine)
     count = min(episodes, _MOST_SINGLE)
     return open_user_stage(description, count, environment, env_args=env_args, trust=trust)
 
 
 def built_in(description: PolicyDescription) -> Task[Any] | None:
     """The built-in task that a policy was trained for, if it is one."""
+    return _built_in(description.task.name)
+
+
+def _built_in(name: Any) -> Task[Any] | None:
     from tailsafe.tasks import TASKS
 
-    name = description.task.name
     return next((task for task in TASKS.values() if name in (task.name, task.gymnasium_id)), None)
 
 
@@ -109,7 +119,9 @@ def open_user_stage(
         if not isinstance(environments, JaxUserEnvironments):
             environments.close()
         raise
-    return JaxStage(environments) if isinstance(environments, JaxUserEnvironments) else environments
+    if not isinstance(environments, JaxUserEnvironments):
+        return environments
+    return JaxStage(environments, found.source)
 
 
 def check_fits(description: PolicyDescription, spec: EnvironmentSpec) -> None:
@@ -123,6 +135,11 @@ def check_fits(description: PolicyDescription, spec: EnvironmentSpec) -> None:
         raise InputError(
             f"{spec.name}: has {len(spec.cost_names)} costs, the policy was trained on {len(task.cost_names)} costs"
         )
+    if spec.cost_names != task.cost_names and set(spec.cost_names) == set(task.cost_names):
+        raise InputError(
+            f"{spec.name}: its costs are {', '.join(spec.cost_names)}, in this order; the policy was trained on "
+            f"{', '.join(task.cost_names)}"
+        )
     if spec.actions != description.actions.build():
         raise InputError(f"{spec.name}: its actions are {spec.actions}, the policy's {description.actions.build()}")
 
@@ -132,8 +149,14 @@ class BatchStage:
     before ended episodes give way to new ones.
     """
 
-    def __init__(self, batch: Any, watch: Callable[[Any], None] | None = None) -> None:
+    source: Source | None = None
+
+    def __init__(self, batch: Any, watch: Callable[[Any], None] | None = None, *, engine: str | None = None) -> None:
+        from tailsafe.envs.training import task_spec
+
         self.num_envs = batch.num_envs
+        self.spec = task_spec(batch.task)
+        self.engine = engine
         self._batch = batch
         self._watch = watch
 

@@ -122,7 +122,7 @@ def play(
     gamma, costs = policy.description.gamma, len(policy.description.constraints)
     envs = stage.num_envs
     quota = np.full(envs, episodes // envs) + (np.arange(envs) < episodes % envs)
-    longest = policy.description.task.episode_length or LONGEST_EPISODE
+    longest = stage.spec.episode_length or LONGEST_EPISODE
     observation = stage.reset(seed + SEED_OFFSET)
     key = jax.random.fold_in(jax.random.key(seed), SEED_OFFSET)
     running = np.zeros((envs, 3 + 2 * costs))

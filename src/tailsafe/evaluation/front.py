@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,7 @@ class Front:
         """What `tailsafe front --json` prints and front.json holds."""
         return {
             "task": self.points[0].evaluation.policy.task.name,
+            **self.points[0].evaluation.played.to_json(),
             "costs": list(self.costs),
             "episodes": self.episodes,
             "confidence": self.confidence,
@@ -77,6 +78,7 @@ def front(
     confidence: float = 0.95,
     backend: str = "auto",
     environment: str | Callable[..., Any] | None = None,
+    env_args: Mapping[str, Any] | None = None,
     trust: bool = False,
     progress: Progress = lambda name, done, total: None,
 ) -> Front:
@@ -106,6 +108,7 @@ def front(
             seed,
             confidence=confidence,
             environment=environment,
+            env_args=env_args,
             trust=trust,
             backend=backend,
             exact=False,

@@ -8,22 +8,23 @@ from pathlib import Path
 
 from tailsafe.errors import InputError
 from tailsafe.evaluation.episodes import Episodes, read_episodes
+from tailsafe.evaluation.played import Played
 from tailsafe.files import read_object, write_json
-from tailsafe.policies.metadata import PolicyDescription
 
 
 class Recordings:
-    """The episodes of a search on disk, a table for each candidate; of another policy or seed they do not count.
+    """The episodes of a search on disk, a table for each candidate; of another policy, seed or environment they do not
+    count.
 
     about.json also holds digests of the tables: episodes that were damaged do not count either. Whoever can write the
     tables can write digests that fit, so a stranger's certificate is believed only when replayed (`certificate.check`).
     """
 
-    def __init__(self, folder: Path | None, digest: str, seed: int, description: PolicyDescription) -> None:
+    def __init__(self, folder: Path | None, digest: str, seed: int, played: Played) -> None:
         if folder is not None and folder.is_symlink():
             raise InputError(f"{folder}: is a link; what is written into a run stays in its folder")
-        self._folder, self._names = folder, description.task.cost_names
-        self._about = {"policy": digest, "seed": seed}
+        self._folder, self._names = folder, played.description.task.cost_names
+        self._about = {"policy": digest, "seed": seed, "environment": played.to_json()["environment"]}
 
     def read(self, name: str) -> Episodes | None:
         if self._folder is None:
@@ -52,7 +53,7 @@ class Recordings:
             partial.unlink(missing_ok=True)
 
     def _tables(self) -> dict[str, list[str]]:
-        """Digests of the tables that are about this policy and seed."""
+        """Digests of the tables that are about this policy, seed and environment."""
         about = self._folder / "about.json" if self._folder is not None else None
         if about is None or not about.is_file():
             return {}

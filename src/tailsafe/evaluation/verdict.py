@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from tailsafe.evaluation.advice import Judgement, next_step
 from tailsafe.evaluation.environments import open_stage
 from tailsafe.evaluation.episodes import TABLE_NAME, Episodes, Progress, play
 from tailsafe.evaluation.exact import ExactEvaluation, evaluate_on_problem
+from tailsafe.evaluation.played import Played, played_in
 from tailsafe.files import read_object, write_json
 from tailsafe.policies.metadata import ConstraintDescription, PolicyDescription, discounted_length
 from tailsafe.policies.policy import LoadedPolicy, load_policy
@@ -132,10 +134,10 @@ class ConstraintReport:
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
     """A policy's report. `episodes` holds the samples behind it; `exact` is for task `finite` alone. folder: of the run
-    or policy, where it was read from one.
+    or policy, where it was read from one. played: the environment of the episodes, which need not be the run's.
     """
 
-    policy: PolicyDescription
+    played: Played
     beta: tuple[tuple[float, ...], ...]
     episodes: Episodes
     seed: int
@@ -146,6 +148,11 @@ class Evaluation:
     constraints: tuple[ConstraintReport, ...]
     exact: ExactEvaluation | None = None
     folder: Path | None = None
+
+    @property
+    def policy(self) -> PolicyDescription:
+        """What the policy is, in the environment that was played."""
+        return self.played.description
 
     @property
     def next_step(self) -> str | None:
@@ -162,12 +169,14 @@ class Evaluation:
             limits = zip(self.exact.risks, self.exact.limits, strict=True)
             kept = "met" if self.exact.feasible else "violated"
             rows = [Judgement(kept, not self.exact.feasible and risk > limit, True) for risk, limit in limits]
-        return next_step(self.folder, self.policy.task.name, self.policy.steps, len(self.episodes), rows)
+        task, steps = self.policy.task.name, self.policy.steps
+        return next_step(self.folder, task, steps, len(self.episodes), rows, self.played.options)
 
     def to_json(self) -> dict[str, Any]:
         """What `tailsafe evaluate --json` prints and evaluation.json holds."""
         report: dict[str, Any] = {
             "task": self.policy.task.name,
+            **self.played.to_json(),
             "algorithm": self.policy.algorithm,
             "steps": self.policy.steps,
             "episodes": len(self.episodes),
@@ -195,11 +204,11 @@ class Evaluation:
     def keep(self, folder: Path) -> str | None:
         """Write episodes.csv and, last, evaluation.json into a run's folder.
 
-        An evaluation there whose verdicts were by other bounds is not overwritten: it becomes evaluation.BOUNDS.json.
-        Returns a sentence about it.
+        An evaluation there whose verdicts were by other bounds, or in another environment, is not overwritten: it
+        becomes evaluation.BOUNDS.json or evaluation.ENVIRONMENT.json. Returns a sentence about it.
         """
         own = {report.decided_by for report in self.constraints}
-        told = set_earlier_aside(folder / FILE_NAME, own)
+        told = set_earlier_aside(folder / FILE_NAME, own, self.played)
         self.episodes.save(folder / TABLE_NAME, [report.description.name for report in self.constraints])
         self.save(folder / FILE_NAME)
         return told
@@ -210,7 +219,13 @@ class Evaluation:
 
     def __repr__(self) -> str:
         verdicts = ", ".join(f"{report.description.name} {report.verdict}" for report in self.constraints)
-        return f"<Evaluation of {self.policy.task.name}: reward {self.reward.mean:.4g}, {verdicts}>"
+        return f"<Evaluation of {self.where}: reward {self.reward.mean:.4g}, {verdicts}>"
+
+    @property
+    def where(self) -> str:
+        """The environment of the episodes, and the one of training if that was another."""
+        other = self.played.trained_in
+        return self.policy.task.name if other is None else f"{self.played.name} (trained in {other})"
 
     def _repr_html_(self) -> str:
         """For notebooks: a row per constraint."""
@@ -223,13 +238,13 @@ class Evaluation:
         low, high = self.reward.student.low, self.reward.student.high
         told = f"reward {self.reward.mean:.4g} [{low:.4g}, {high:.4g}] over {len(self.episodes)} episodes"
         return (
-            f"<p>{html.escape(self.policy.task.name)}: {told}</p><table><tr><th>cost</th><th>measure</th><th>risk</th>"
+            f"<p>{html.escape(self.where)}: {told}</p><table><tr><th>cost</th><th>measure</th><th>risk</th>"
             f"<th>limit</th><th>verdict</th></tr>{rows}</table><p>{html.escape(self.next_step or '')}</p>"
         )
 
     def __str__(self) -> str:
         lines = [
-            f"{len(self.episodes)} episodes of {self.policy.task.name}, confidence {self.confidence:g}",
+            f"{len(self.episodes)} episodes of {self.where}, confidence {self.confidence:g}",
             f"reward {self.reward.mean:.4g} [{self.reward.student.low:.4g}, {self.reward.student.high:.4g}]",
         ]
         for report in self.constraints:
@@ -288,10 +303,11 @@ def evaluate(
     policy = run if isinstance(run, LoadedPolicy) else load_policy(run)
     stage = open_stage(policy.description, episodes, environment, backend, env_args=env_args, trust=trust)
     try:
+        place = played_in(policy.description, stage)
         played = play(policy, stage, episodes, seed, deterministic=deterministic, progress=progress)
     finally:
         stage.close()
-    finite = exact and policy.description.task.problem is not None
+    finite = exact and place.description.task.problem is not None
     report = summarize(
         policy,
         played,
@@ -300,6 +316,7 @@ def evaluate(
         deterministic,
         interval,
         evaluate_on_problem(policy, deterministic=deterministic) if finite else None,
+        place,
     )
     return report if isinstance(run, LoadedPolicy) else replace(report, folder=Path(run))
 
@@ -312,11 +329,13 @@ def summarize(
     deterministic: bool = False,
     interval: IntervalName = "distribution-free",
     exact: ExactEvaluation | None = None,
+    played: Played | None = None,
 ) -> Evaluation:
-    """The report on episodes that were played."""
-    description = policy.description
+    """The report on episodes that were played. played: the environment; None: the one of training."""
+    played = played or Played(policy.description)
+    description = played.description
     return Evaluation(
-        policy=description,
+        played=played,
         beta=tuple(tuple(beta) for beta in policy.beta),
         episodes=episodes,
         seed=seed,
@@ -391,22 +410,34 @@ def tail_episodes(measure: SpectralRisk, episodes: int) -> float:
     return float(1 / np.sum(weights**2))
 
 
-def set_earlier_aside(path: Path, decided_by: set[IntervalName]) -> str | None:
-    """Rename an evaluation that was decided by other bounds; returns what it said and where it is now."""
+def set_earlier_aside(path: Path, decided_by: set[IntervalName], played: Played) -> str | None:
+    """Rename an evaluation that was decided by other bounds or in another environment; returns what it said and where
+    it is now.
+    """
     if not path.is_file():
         return None
+    same = True
     try:
-        reports = read_object(path)["constraints"]
+        content = read_object(path)
+        reports = content["constraints"]
         bounds = {str(report["interval"]) for report in reports}
         said = ", ".join(f"{report['name']}: {report['verdict']}" for report in reports)
+        # Files of earlier versions do not say it.
+        if "environment" in content:
+            own = played.to_json()["environment"]
+            same = all(content["environment"][key] == own[key] for key in ("name", "arguments"))
+            place = str(content["environment"]["name"])
     except (InputError, LookupError, TypeError):
         bounds, said = {"unreadable"}, "cannot be read"
-    if bounds <= decided_by:
+    if bounds <= decided_by and same:
         return None
-    safe = "-".join(sorted(bounds & {"distribution-free", "bootstrap"})) or "earlier"
+    if not same:
+        safe, by = re.sub(r"\W+", "-", place)[-40:].strip("-") or "earlier", f"in {place}"
+    else:
+        safe, by = "-".join(sorted(bounds & {"distribution-free", "bootstrap"})) or "earlier", "by other bounds"
     aside = path.with_name(f"{path.stem}.{safe}{path.suffix}")
     os.replace(path, aside)
-    return f"the evaluation by other bounds ({said}) is kept in {aside}"
+    return f"the evaluation {by} ({said}) is kept in {aside}"
 
 
 def verdict(interval: Interval, limit: float) -> Verdict:

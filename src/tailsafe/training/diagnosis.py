@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,7 @@ def diagnose(
     episodes: int = 200,
     seed: int = 0,
     task: Any = None,
+    env_args: Mapping[str, Any] | None = None,
     trust: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Diagnosis:
@@ -167,13 +168,14 @@ def diagnose(
       episodes: whole episodes to play for the truth.
       seed: of everything random here.
       task: the environment or factory again, where the run was started with an object; or another name of it.
+      env_args: its arguments in place of those of the run, one by one.
       trust: build the environment that the run names, though you have not trained on it on this machine.
       progress: called with the parts done and their number.
     """
     if rollouts < 2:
         raise InputError(f"{rollouts} rollouts have nothing to agree on; at least 2")
     folder = Path(run)
-    plan = _plan(folder, read_config(folder), task, trust)
+    plan = _plan(folder, read_config(folder), task, env_args, trust)
     algorithm: Any = plan.algorithm
     loop, state, steps = reopen(plan, folder)
     batch = min(algorithm.config.policy_chunks, algorithm.config.batch_chunks)
@@ -191,7 +193,7 @@ def diagnose(
     measured = jax.jit(_measure, static_argnums=0)(algorithm, learner, settings, jax.tree.map(_stack, *chunks), key)
     gram, values, atoms = jax.device_get(measured)
     policy = load_policy(folder)
-    played = _played(policy, episodes, seed, task, trust)
+    played = _played(policy, episodes, seed, task, env_args, trust)
     progress(rollouts + 1, rollouts + 1)
     names = [constraint.name for constraint in plan.constraints]
     rows = chunks[0].reward.size
@@ -210,15 +212,17 @@ def diagnose(
     )
 
 
-def _plan(folder: Path, config: TrainConfig, task: Any, trust: bool) -> Plan:
+def _plan(folder: Path, config: TrainConfig, task: Any, env_args: Mapping[str, Any] | None, trust: bool) -> Plan:
     if config.seeds > 1:
         raise InputError(f"{folder} holds {config.seeds} seeds: diagnose one of them, as {folder}/seed-{config.seed}")
     if config.task is None and task is None:
         raise InputError(f"{folder}: was started from an environment object; use ts.diagnose(folder, task=...)")
     if isinstance(config.task, Source):
-        config = replace(config, task=chosen_source(config.task, task, trust=trust))
+        config = replace(config, task=chosen_source(config.task, task, env_args, trust))
     elif task is not None:
-        config = replace(config, task=task)
+        config = replace(config, task=task, env_args=env_args or {})
+    elif env_args:
+        raise InputError(f"arguments (--env-arg) are for environments of your own; {config.task} takes none")
     plan = make_plan(config)
     if not isinstance(plan.algorithm.config, PrimalConfig):
         able = [name for name in ALGORITHMS if issubclass(algorithm_of(name).config, PrimalConfig)]
@@ -229,8 +233,10 @@ def _plan(folder: Path, config: TrainConfig, task: Any, trust: bool) -> Plan:
     return plan
 
 
-def _played(policy: LoadedPolicy, episodes: int, seed: int, task: Any, trust: bool) -> Episodes:
-    stage = open_stage(policy.description, episodes, task, trust=trust)
+def _played(
+    policy: LoadedPolicy, episodes: int, seed: int, task: Any, env_args: Mapping[str, Any] | None, trust: bool
+) -> Episodes:
+    stage = open_stage(policy.description, episodes, task, env_args=env_args, trust=trust)
     try:
         return play(policy, stage, episodes, seed)
     finally:

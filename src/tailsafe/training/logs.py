@@ -109,11 +109,13 @@ def _beta_columns(betas: np.ndarray, logged: Sequence[LoggedCost]) -> Row:
 
 
 def missed(row: Row, logged: Sequence[LoggedCost], margin: float = 0.0) -> list[str]:
-    """Of the risks of a row, those above their limits or above what the learner aimed at, in words.
+    """Of the risks of a row, those above their limits or above what the learner aimed at; or that none is known.
 
     margin: the share of each limit that the learner keeps free.
     """
     told = []
+    if row.get("recent_episodes") == 0:
+        told.append("no training episode has ended, so no risk is known: train longer, or end episodes by a TimeLimit")
     for cost in logged:
         risk = row.get(f"risk_{cost.name}")
         limit = cost.constraint.limit

@@ -155,6 +155,8 @@ def resume(
         config = replace(config, task=chosen_source(config.task, task, env_args, trust))
     elif task is not None:
         config = replace(config, task=task, env_args=env_args or {})
+    elif env_args:
+        raise InputError(f"arguments (--env-arg) are for environments of your own; {config.task} takes none")
     warn_of_differences(folder / CONFIG)
     with held(all_folders(config, folder)):
         for _, place in seed_folders(config, folder):

@@ -49,7 +49,9 @@ def _draw_rewards(axes: Any, evaluation: Evaluation) -> None:
     axes.axvspan(reward.student.low, reward.student.high, color=GREY, alpha=0.3, linewidth=0)
     axes.axvline(reward.mean, color=GREY, label=f"mean {reward.mean:.4g}")
     axes.legend(frameon=False, fontsize=9)
-    tidy(axes, f"Reward of {len(evaluation.episodes)} episodes", "sum of rewards", "episodes")
+    played = evaluation.played
+    place = "" if played.trained_in is None else f" in {played.name}"
+    tidy(axes, f"Reward of {len(evaluation.episodes)} episodes{place}", "sum of rewards", "episodes")
 
 
 def _draw_costs(axes: Any, evaluation: Evaluation, index: int) -> None:

@@ -71,7 +71,7 @@ def user_scenes(
     except InputError:
         # Not every constructor takes it; whatever else was wrong is said now.
         stage = opened(given)
-    length = steps or description.task.episode_length or _STEPS
+    length = steps or stage.spec.episode_length or _STEPS
     try:
         return [
             scene

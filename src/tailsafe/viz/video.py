@@ -63,6 +63,9 @@ def render_video(
     check_video(path)
     sheet = path.suffix.lower() == ".png"
     if environment is None and (built_in(policy.description) or policy.description.task.problem is not None):
+        if env_args:
+            name = policy.description.task.name
+            raise InputError(f"arguments (--env-arg) are for environments of your own; {name} takes none")
         scenes = _of_task(policy, sheet, episodes, steps, seed, size, deterministic=deterministic)
     else:
         scenes = user_scenes(

@@ -12,6 +12,7 @@ import numpy as np
 
 from tailsafe.errors import InputError
 from tailsafe.evaluation.episodes import TABLE_NAME, Episodes, read_episodes
+from tailsafe.evaluation.played import environment_text
 from tailsafe.evaluation.verdict import BOOTSTRAP_MET, FILE_NAME, Interval, Verdict
 from tailsafe.files import open_text, read_object
 from tailsafe.policies.metadata import Fields
@@ -71,8 +72,11 @@ class Exact:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """evaluation.json: reward per episode with Student's bounds, and a verdict per constraint."""
+    """evaluation.json: reward per episode with Student's bounds, and a verdict per constraint. place: the environment
+    of the episodes where that is not the one of training, else empty.
+    """
 
+    place: str
     episodes: int
     confidence: float
     deterministic: bool
@@ -88,6 +92,7 @@ class Seed:
 
     stale: there are episodes, but of another evaluation. outdated: steps of the policy that was evaluated, where
     training has continued since; its verdicts are not shown. given_up: why its training ended early, if it did.
+    elsewhere: an evaluation in another environment than that of training, which says nothing of the run's own limits.
     """
 
     name: str
@@ -98,6 +103,7 @@ class Seed:
     stale: bool
     outdated: int | None = None
     given_up: str | None = None
+    elsewhere: Evaluated | None = None
 
     def last(self, column: str) -> float:
         """The last entry of a column of the log that is a number; NaN if there is none."""
@@ -142,7 +148,7 @@ class Run:
 
     @property
     def evaluations(self) -> tuple[Evaluated, ...]:
-        """Those of its seeds that have one."""
+        """Those of its seeds that have one, in the environment of training."""
         return tuple(seed.evaluated for seed in self.seeds if seed.evaluated is not None)
 
     @property
@@ -210,6 +216,9 @@ def _read_seed(folder: Path) -> Seed:
     outdated = _outdated(path, folder / POLICY / POLICY_NAME)
     if outdated is not None:
         evaluated = None
+    elsewhere = None
+    if evaluated is not None and evaluated.place:
+        evaluated, elsewhere = None, evaluated
     table = folder / TABLE_NAME
     episodes, stale = None, False
     if evaluated is not None and table.is_file():
@@ -221,7 +230,7 @@ def _read_seed(folder: Path) -> Seed:
         )
     given_up = failure(folder)
     shown = None if stale else episodes
-    return Seed(folder.resolve().name, folder, curves, evaluated, shown, stale, outdated, given_up)
+    return Seed(folder.resolve().name, folder, curves, evaluated, shown, stale, outdated, given_up, elsewhere)
 
 
 def _outdated(evaluation: Path, policy: Path) -> int | None:
@@ -236,6 +245,7 @@ def _read_evaluation(path: Path) -> Evaluated:
     fields = Fields(read_object(path), str(path))
     reward = fields.object("reward")
     return Evaluated(
+        place=_place(fields),
         episodes=fields.whole("episodes", 1),
         confidence=fields.number("confidence"),
         deterministic=fields.flag("deterministic"),
@@ -244,6 +254,14 @@ def _read_evaluation(path: Path) -> Evaluated:
         constraints=tuple(_judged(entry) for entry in fields.objects("constraints")),
         exact=fields.optional("exact", lambda key: _exact(fields.object(key))),
     )
+
+
+def _place(fields: Fields) -> str:
+    """Files of earlier versions do not say where they were played."""
+    if fields.optional("trained_in", fields.text) is None:
+        return ""
+    environment = fields.object("environment")
+    return environment_text(environment.text("name"), environment.object("arguments").data)
 
 
 def _judged(fields: Fields) -> Judged:

@@ -55,6 +55,7 @@ def run_section(run: Run, key: str, inserted: Html | None = None) -> Html:
         el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in facts), class_="facts"),
         _given_up(run),
         _limits_part(run),
+        *_elsewhere(run),
         _media_part(run.media),
         inserted,
         _distributions(run),
@@ -111,6 +112,30 @@ def _limits_part(run: Run) -> Html:
         el("ul", *exact, class_="exact") if exact else None,
         table_of(["seed", "reward", "episodes", "actions"], rows, "Reward per episode") if len(rows) > 1 else None,
     )
+
+
+def _elsewhere(run: Run) -> list[Html]:
+    """What evaluations in other environments than that of training found."""
+    found = [(seed.name, seed.elsewhere) for seed in run.seeds if seed.elsewhere is not None]
+    parts = []
+    for place in dict.fromkeys(evaluated.place for _, evaluated in found):
+        here = [(name, evaluated) for name, evaluated in found if evaluated.place == place]
+        costs = dict.fromkeys(judged.name for _, evaluated in here for judged in evaluated.constraints)
+        judged = [
+            [(name, one) for name, evaluated in here for one in evaluated.constraints if one.name == cost]
+            for cost in costs
+        ]
+        rows = [[name, f"{number(one.reward)} {bounds(one.reward_bounds)}", whole(one.episodes)] for name, one in here]
+        parts.append(
+            el(
+                "div",
+                el("h3", f"In another environment: {place}"),
+                el("p", f"These episodes were played in {place}, not where the policy was trained.", class_="note"),
+                el("div", *(_card(rows) for rows in judged), class_="cards"),
+                table_of(["seed", "reward", "episodes"], rows, f"Reward per episode in {place}"),
+            )
+        )
+    return parts
 
 
 def _card(rows: Sequence[tuple[str, Judged]]) -> Html:

@@ -98,9 +98,12 @@ def sentence(run: Run) -> str:
 
 
 def why_not_evaluated(run: Run) -> str:
-    """That it was not, or that what was evaluated is not the policy any more."""
+    """That it was not, or elsewhere, or that what was evaluated is not the policy any more."""
     outdated = [seed.outdated for seed in run.seeds if seed.outdated is not None]
     if not outdated:
+        places = dict.fromkeys(seed.elsewhere.place for seed in run.seeds if seed.elsewhere is not None)
+        if places:
+            return f"Not evaluated where it was trained, but in another environment, {' and '.join(places)}"
         return "Not evaluated yet"
     return f"Evaluated after {whole(outdated[0])} steps, but training went on since"
 
