@@ -30,7 +30,7 @@ train: $(READY)  ## train point-goal under a limit on its worst quarter, draw it
 	$(BIN)/tailsafe evaluate $(RUN) --episodes 500
 	$(BIN)/tailsafe plot $(RUN)
 	$(BIN)/tailsafe render $(RUN) --map --episodes 4
-	@$(BIN)/tailsafe certify $(RUN) --limit 0.025/step --episodes 4000 || test $$? -eq 1  # 1: not proven, and it says why
+	@$(BIN)/tailsafe certify $(RUN) --limit 0.025/step --episodes 4000 --plot $(RUN)/certificate.png || test $$? -eq 1  # 1: not proven, and it says why
 
 demo: $(READY)  ## solve the tabular demo problem, prove how close to optimal it is, draw it
 	@mkdir -p runs

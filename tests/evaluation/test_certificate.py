@@ -54,6 +54,23 @@ def test_a_limit_above_the_risk_is_certified_replayed_and_written_into_the_polic
     assert (again["same_policy"], again["identical"], again["confirmed"]) == (True, True, True)
 
 
+def test_the_course_of_a_proof_ends_at_what_it_proves_and_is_drawn(run, risk, call, tmp_path):
+    limit = 1.3 * risk
+    found = certify(run, limit, "discounted", episodes=4000, keep=False)
+    episodes, seen, upper = found.course(0).T
+    assert (np.diff(episodes) > 0).all()
+    assert episodes[-1] == found.shown.proof.episodes
+    assert (seen[-1], upper[-1]) == (found.shown.risks[0], found.shown.uppers[0])
+    assert (upper >= seen).all()
+    # One bound for all numbers of episodes: it may not cross the truth at any.
+    assert (upper >= risk).all()
+    picture = tmp_path / "certificate.png"
+    assert call("certify", run, "--limit", f"{limit}/discounted", "--episodes", "4000", "--plot", picture)[0] == 0
+    assert picture.stat().st_size > 1000
+    assert call("certify", run, "--limit", f"{limit}/discounted", "--plot", tmp_path / "certificate.txt")[0] == 2
+    assert call("certify", "--check", run / "certificate.json", "--plot", picture)[0] == 2
+
+
 def test_a_limit_below_the_risk_is_not(run, risk, call):
     code, out, _ = call("certify", run, "--limit", f"{0.7 * risk}/discounted", "--episodes", "2000", "--json")
     result = json.loads(out.splitlines()[-1])

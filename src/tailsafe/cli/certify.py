@@ -32,6 +32,7 @@ def certify(
     env_arg: EnvArgs = None,
     trust: TrustFlag = False,
     check: Annotated[Path | None, typer.Option(help="Replay a certificate.json instead.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw how the bound came down to the limit.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Prove that the risk of a trained policy is below a limit, without assumptions on the distribution of its costs.
@@ -43,7 +44,13 @@ def certify(
 
     if (run is None) == (check is None):
         raise InputError("give either a run to certify or --check FILE")
+    if plot is not None:
+        from tailsafe.viz.figures import check_target
+
+        check_target(plot)
     if check is not None:
+        if plot is not None:
+            raise InputError("--check draws nothing: give --plot when you certify")
         _check(check, backend, env, parse_arguments(env_arg or ()), trust, json)
         return
     assert run is not None
@@ -74,6 +81,10 @@ def certify(
             backend=backend,
             progress=bar,
         )
+    if plot is not None:
+        from tailsafe.viz.certificate import draw_certificate
+
+        draw_certificate(certificate, plot)
     if json:
         emit_json(certificate.to_json())
     else:

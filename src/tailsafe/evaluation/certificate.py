@@ -41,6 +41,8 @@ LATE_SHARE = 0.2
 POINTS = 8
 # Episodes at most, unless the user says otherwise.
 BUDGET = 10_000
+# A picture of the proof begins at so many episodes.
+_FEWEST_DRAWN = 64
 # Environments of certificates begin at seeds that neither training nor evaluation uses. A batch that begins with
 # episode i has seed _FIRST + _APART * seed + _SIDE * i; single environments number their seeds from there.
 _FIRST, _APART, _SIDE = 20_000_003, 10_000_000, 8
@@ -108,10 +110,14 @@ def search_of(run: Path) -> Search:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """One tested candidate with its episodes; risks and uppers are in the unit of the stated limits."""
+    """One tested candidate with its episodes; risks and uppers are in the unit of the stated limits.
+
+    costs: discounted sums of its episodes, in the order in which they were played.
+    """
 
     candidate: Candidate
     proof: Proof
+    costs: Float[NDArray[np.float64], "n C"]
     risks: tuple[float, ...]
     uppers: tuple[float, ...]
     reward: float
@@ -173,6 +179,22 @@ class Certificate:
     def _excess(self, finding: Finding) -> float:
         pairs = zip(finding.risks, self.limits, strict=True)
         return max(risk / limit if limit > 0 else (math.inf if risk > 0 else 0.0) for risk, limit in pairs)
+
+    def course(self, cost: int, points: int = 24) -> Float[NDArray[np.float64], "K 3"]:
+        """How the proof of `shown` came about: numbers of episodes, the risk seen in them and its upper bound.
+
+        The bounds hold at all of these numbers at once. They and the risks are in the unit of the cost's limit.
+        """
+        finding, factor = self.shown, self.policy.factor_of(self.units[cost])
+        measure = self.policy.constraints[cost].measure
+        limit = Limit(measure, self.limits[cost] / factor, _largest(self.policy, cost))
+        sums = finding.costs[:, cost]
+        counts = np.unique(np.geomspace(min(_FEWEST_DRAWN, sums.size), sums.size, points).round().astype(int))
+        rows = [
+            (count, measure.risk(sums[:count]) * factor, limit.upper(sums[:count], finding.proof.error) * factor)
+            for count in counts
+        ]
+        return np.asarray(rows, float)
 
     @property
     def advice(self) -> str:
@@ -301,6 +323,7 @@ def certify(
                 Finding(
                     candidate,
                     result,
+                    player.played.discounted_costs[: result.episodes],
                     tuple(risk * factor for risk, factor in zip(result.risks, factors, strict=True)),
                     tuple(upper * factor for upper, factor in zip(result.uppers, factors, strict=True)),
                     float(reward.mean()),
