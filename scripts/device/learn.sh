@@ -11,11 +11,11 @@ train() {
 }
 
 # Preset gpu with five seeds of a task; the paper's budget with the laptop's settings, shorter chunks of more environments.
-gpu="num_envs=1024 chunk_steps=16 kl_decay=600 margin=0.05 validation_every=100 validation_episodes=1024 log_every=4"
+gpu="num_envs=1024 chunk_steps=16 kl_decay=600 margin=0.05 validation_every=1600000 validation_episodes=1024 log_every=4"
 tasks="point-goal car-goal"
 [ -n "$CUDA_MPS_PIPE_DIRECTORY" ] || tasks=  # processes that cannot share the GPU only wait for each other
 for task in $tasks; do GATE=$3 train "$task" "$task" 5 $gpu; done
-GATE=$3 PRESET=laptop train paper point-goal 5 total_steps=5000000 num_envs=256 chunk_steps=16 validation_every=120 \
+GATE=$3 PRESET=laptop train paper point-goal 5 total_steps=5000000 num_envs=256 chunk_steps=16 validation_every=500000 \
     validation_episodes=512
 
 # Preset laptop on one core each.

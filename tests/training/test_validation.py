@@ -23,7 +23,7 @@ from tailsafe.tasks import TASKS, task_units
 from tailsafe.training.plan import make_plan
 from tailsafe.training.settled import DevicePlay, Played, play_settled, standard_error
 from tailsafe.training.validation import Entry, Validation
-from tests.training.tiny import finite_config
+from tests.training.tiny import PER_UPDATE, finite_config
 
 # Validated after updates 6, 7, ...: five are left out at first.
 VALIDATED = {"validation_every": 1, "validation_episodes": 32}
@@ -44,6 +44,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("validated") / "run"
     ts.train(finite_config(out, 9, settings=VALIDATED))
     return out
+
+
+def test_validations_are_so_many_steps_apart_whatever_an_update_takes(tmp_path: Path) -> None:
+    settings = VALIDATED | {"validation_every": PER_UPDATE + 1}
+    ts.train(finite_config(tmp_path / "run", 14, settings=settings))
+    assert [int(row["updates"]) for row in entries_of(tmp_path / "run")] == [12, 14]
 
 
 @pytest.mark.parametrize("measure", [ts.CVaR(0.75), ts.Mean(), ts.Wang(0.5)], ids=str)

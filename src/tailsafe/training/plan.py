@@ -107,6 +107,11 @@ class Plan:
         every = self.values["checkpoint_every"] or self.values["total_steps"] / 20
         return max(1, round(float(every) / self.steps_per_update))
 
+    @property
+    def validation_updates(self) -> int:
+        """Updates between two validations; 0: there are none."""
+        return math.ceil(int(self.values["validation_every"]) / self.steps_per_update)
+
     def extended(self, steps: int) -> Plan:
         """The same run, so many steps longer."""
         total = self.total_steps + steps

@@ -153,7 +153,7 @@ class Session:
                 (member.folder / FAILED).unlink(missing_ok=True)
             sinks = [self._sinks(member, updates) for member in self._members]
         log_every, save_every = plan.values["log_every"], plan.checkpoint_updates
-        periods = [every for every in (log_every, save_every, plan.values["validation_every"]) if every]
+        periods = [every for every in (log_every, save_every, plan.validation_updates) if every]
         self._validations = Validations([(each.plan, each.seed, each.folder) for each in self._members], updates)
         start, first = time.monotonic() - seconds, updates
         marked, marked_at = time.monotonic(), updates

@@ -35,7 +35,7 @@ class RunSettings:
     log_every: int = setting(10, "Updates between two rows of the log.", part="run")
     validation_every: int = setting(
         0,
-        "Updates between two validations: the policy that would be shipped plays fresh episodes, which correct the "
+        "Steps between two validations: the policy that would be shipped plays fresh episodes, which correct the "
         "estimates of its risks and decide which policy is shipped in the end; 0: never.",
         part="run",
         within="[0, inf)",

@@ -196,7 +196,7 @@ class Validations:
 
     def __init__(self, runs: Sequence[tuple[Plan, int, Path]], updates: int) -> None:
         plan = runs[0][0]
-        self.every = int(plan.values["validation_every"])
+        self.every = plan.validation_updates
         self._stages = Stages(plan, len(runs))
         self._each = [Validation(*run) for run in runs] if self.every else []
         self._batches = math.ceil(_FINAL_EPISODES / plan.values["validation_episodes"])
