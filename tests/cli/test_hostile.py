@@ -217,6 +217,11 @@ def test_problems_beyond_numbers(tmp_path, call):
         (["train", "finite", "--seed", "99999999999999999999"], "seed"),
         (["train", "finite", "--seeds", "1000000000"], "seeds"),
         (["front", ".", "--seed", "99999999999999999999"], "seed"),
+        (["front", ".", "--episodes", "99999999999999999999"], "episodes"),
+        (["evaluate", ".", "--episodes", "99999999999999999999"], "episodes"),
+        (["diagnose", ".", "--rollouts", "99999999999999999999"], "rollouts"),
+        (["train", "finite", "--steps", "99999999999999999999"], "total_steps"),
+        (["train", "finite", "--set", "critic_iterations=1e300"], "critic_iterations"),
     ],
 )
 def test_arguments_beyond_bounds(call, words, said):

@@ -29,6 +29,8 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 # Levels of a step spectrum: the projection is exact far below.
 MOST_CELLS = 256
+# As `evaluation.episodes.MOST_EPISODES`.
+MOST_EPISODES = 10_000_000
 # What a path or a disk may answer; other errors of the system are bugs and keep their traceback.
 _OF_THE_MACHINE = {
     *(errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
