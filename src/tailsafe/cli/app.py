@@ -112,9 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except InputError as error:
         _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
-        if arguments is None:
-            # This process is about to end: a third Ctrl-C has nothing left to interrupt.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _last_words(arguments)
         typer.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
     except MemoryError as error:
@@ -131,7 +129,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not error.format_message():  # no arguments at all: the help has been printed
             sys.exit(0)
         _fail(error.format_message())
+    if code == INTERRUPTED:  # Typer has caught it
+        _last_words(arguments)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _last_words(arguments: Sequence[str] | None) -> None:
+    """Where this process is about to end, a third Ctrl-C has nothing left to interrupt."""
+    if arguments is None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _fail(message: str) -> None:
