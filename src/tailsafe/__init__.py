@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
-from tailsafe._version import __version__
-from tailsafe.envs.registration import register_tasks
-from tailsafe.errors import InputError
+try:
+    from tailsafe._version import __version__
+    from tailsafe.envs.registration import register_tasks
+    from tailsafe.errors import InputError
+except KeyboardInterrupt:
+    if not sys.argv[0].removesuffix(".exe").endswith("tailsafe"):
+        raise
+    # Of the program, in its first half second, before there is anybody to catch it.
+    sys.stderr.write("interrupted\n")
+    sys.exit(130)
 
 if TYPE_CHECKING:
     from tailsafe.envs.jax_env import JaxEnv

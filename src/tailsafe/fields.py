@@ -50,6 +50,8 @@ class Interval:
 
 
 _POSITIVE = Interval.parse("[1, inf)")
+# The largest that a double holds exactly.
+_LARGEST_WHOLE = 2**53
 _FINITE = Interval.parse("(-inf, inf)")
 
 
@@ -141,6 +143,8 @@ class Setting:
             if kind is int:
                 if number != int(number):
                     raise ValueError
+                if abs(number) > _LARGEST_WHOLE:
+                    raise InputError(f"{self.key} is {value}; no whole number may be above {_LARGEST_WHOLE:,}")
                 return int(number)
         except (TypeError, ValueError, OverflowError):
             what = "a whole number" if kind is int else "a number"

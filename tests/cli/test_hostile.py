@@ -217,6 +217,11 @@ def test_problems_beyond_numbers(tmp_path, call):
         (["train", "finite", "--seed", "99999999999999999999"], "seed"),
         (["train", "finite", "--seeds", "1000000000"], "seeds"),
         (["front", ".", "--seed", "99999999999999999999"], "seed"),
+        (["front", ".", "--episodes", "99999999999999999999"], "episodes"),
+        (["evaluate", ".", "--episodes", "99999999999999999999"], "episodes"),
+        (["diagnose", ".", "--rollouts", "99999999999999999999"], "rollouts"),
+        (["train", "finite", "--steps", "99999999999999999999"], "total_steps"),
+        (["train", "finite", "--set", "critic_iterations=1e300"], "critic_iterations"),
     ],
 )
 def test_arguments_beyond_bounds(call, words, said):
@@ -233,12 +238,34 @@ def test_seeds_of_an_evaluation(tmp_path):
             ts.evaluate(tmp_path, 5, seed)
 
 
-def test_an_interrupt_before_the_program_has_begun():
+def test_a_third_interrupt_has_nothing_left_to_end():
+    """Typer turns Ctrl-C into an exit code; what runs at the end of the process is not interrupted."""
     program = """
-import builtins
+import atexit, signal, sys
+from tailsafe.cli import app, main
+def again():
+    signal.raise_signal(signal.SIGINT)
+    sorted(range(10))
+atexit.register(again)
+@app.command()
+def wait():
+    raise KeyboardInterrupt
+sys.argv[1:] = ["wait"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("module", ["typer", "gymnasium", "gymnasium.envs.registration"])
+def test_an_interrupt_before_the_program_has_begun(module):
+    program = f"""
+import builtins, sys
+sys.argv[0] = "/usr/bin/tailsafe"
 original = builtins.__import__
 def interrupted(name, *rest, **more):
-    if name == "typer":
+    if name == {module!r}:
         raise KeyboardInterrupt
     return original(name, *rest, **more)
 builtins.__import__ = interrupted

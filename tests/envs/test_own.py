@@ -135,8 +135,9 @@ def test_metrics_sum_up_an_episode() -> None:
     for _ in range(3):
         environments.step(np.zeros((2, 2), np.float32))
     assert environments.followed() == {"success": 1.0}
-    with pytest.raises(InputError, match="no 'distance'"):
-        Copies(Own, 1, "own", [Metric("distance")]).act([np.zeros(2, np.float32)])
+    # Before anything of a run is written.
+    with pytest.raises(InputError, match="environment own: info has no 'distance'"):
+        Copies(Own, 1, "own", [Metric("distance")])
     with pytest.raises(InputError, match="WAY"):
         Metric.parse("often:success")
 

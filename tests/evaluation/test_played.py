@@ -181,6 +181,14 @@ def test_a_certificate_is_about_the_environment_played(run, call):
     own = certify(run, 12.0, "discounted", trust=True, episodes=600)
     assert own.shown.risks[0] == pytest.approx(content["risk"] / 2, rel=0.2)
     assert own.to_json()["trained_in"] is None
+    # Neither replaces the other, episodes included.
+    assert sorted(path.name for path in run.glob("certificate*") if path.is_dir()) == [
+        "certificate",
+        "certificate.tolls-toll-price-1-0-most-2-0",
+    ]
+    assert json.loads((run / "certificate.tolls-toll.json").read_text()) == content
+    certify(run, 12.0, "discounted", environment="tolls:toll", env_args={"most": 2.0, "price": 1.0}, episodes=600)
+    assert ts.load_policy(run).description.certificate["trained_in"] is None
     # A certificate holds where it was made.
     (run / "certificate.json").write_text(json.dumps(content))
     assert not check(run / "certificate.json", trust=True).confirmed

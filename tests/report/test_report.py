@@ -59,6 +59,17 @@ def test_curves_are_those_of_the_log(page, tmp_path):
     assert panels["KL of an update"]["log"] is True
 
 
+def test_numbers_of_the_environment_s_own_are_shown(page, tmp_path):
+    folder = make_run(tmp_path / "run", metric_success=[None, 0.25, 0.5, 0.75])
+    path = folder / "evaluation.json"
+    mean = {"name": "success", "mean": 0.625, "low": 0.5, "high": 0.75, "interval": "student"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"metrics": [mean]}))
+    found = page(folder)
+    (panel,) = [panel for panel in found.data["blocks"][0]["panels"] if panel["title"] == "success"]
+    assert panel["lines"][0]["mean"] == [None, 0.25, 0.5, 0.75]
+    assert "success per episode 0.625 [0.5, 0.75]" in found.text
+
+
 def test_seeds_are_a_mean_between_extremes(page, tmp_path):
     folder = make_run(tmp_path / "many", seeds=(0, 2, 10))
     # One seed was stopped early: the mean continues with the others.

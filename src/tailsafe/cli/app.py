@@ -29,6 +29,8 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 # Levels of a step spectrum: the projection is exact far below.
 MOST_CELLS = 256
+# As `evaluation.episodes.MOST_EPISODES`.
+MOST_EPISODES = 10_000_000
 # What a path or a disk may answer; other errors of the system are bugs and keep their traceback.
 _OF_THE_MACHINE = {
     *(errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
@@ -110,9 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except InputError as error:
         _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
-        if arguments is None:
-            # This process is about to end: a third Ctrl-C has nothing left to interrupt.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _last_words(arguments)
         typer.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
     except MemoryError as error:
@@ -129,7 +129,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not error.format_message():  # no arguments at all: the help has been printed
             sys.exit(0)
         _fail(error.format_message())
+    if code == INTERRUPTED:  # Typer has caught it
+        _last_words(arguments)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _last_words(arguments: Sequence[str] | None) -> None:
+    """Where this process is about to end, a third Ctrl-C has nothing left to interrupt."""
+    if arguments is None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _fail(message: str) -> None:

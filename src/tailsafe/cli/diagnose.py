@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailsafe.cli.app import EnvArgs, EnvName, JsonFlag, TrustFlag, app, console, emit_json
+from tailsafe.cli.app import MOST_EPISODES, EnvArgs, EnvName, JsonFlag, TrustFlag, app, console, emit_json
 from tailsafe.terminal import escaped
 
 if TYPE_CHECKING:
@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 @app.command()
 def diagnose(
     run: Annotated[Path, typer.Argument(help="The folder of a run, finished or stopped.")],
-    rollouts: Annotated[int, typer.Option(min=2, help="Independent chunks to collect, policy held still.")] = 16,
-    episodes: Annotated[int, typer.Option(min=2, help="Whole episodes to play for the truth.")] = 200,
+    rollouts: Annotated[
+        int, typer.Option(min=2, max=10_000, help="Independent chunks to collect, policy held still.")
+    ] = 16,
+    episodes: Annotated[
+        int, typer.Option(min=2, max=MOST_EPISODES, help="Whole episodes to play for the truth.")
+    ] = 200,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of everything random here.")] = 0,
     env: EnvName = None,
     env_arg: EnvArgs = None,

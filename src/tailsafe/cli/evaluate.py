@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from tailsafe.cli.app import EnvArgs, EnvName, JsonFlag, TrustFlag, app, console, emit_json
+from tailsafe.cli.app import MOST_EPISODES, EnvArgs, EnvName, JsonFlag, TrustFlag, app, console, emit_json
 from tailsafe.errors import InputError
 from tailsafe.extras import install_hint
 from tailsafe.files import check_writable
@@ -26,7 +26,7 @@ COLOURS = {"met": "green", "met (bootstrap, no guarantee)": "cyan", "violated": 
 @app.command()
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder, a saved policy, or pretrained:NAME.")],
-    episodes: Annotated[int, typer.Option(min=2, help="Fresh episodes to play.")] = 500,
+    episodes: Annotated[int, typer.Option(min=2, max=MOST_EPISODES, help="Fresh episodes to play.")] = 500,
     seed: Annotated[
         int, typer.Option(min=0, max=2**31 - 1, help="Of environments (never training's) and actions.")
     ] = 0,

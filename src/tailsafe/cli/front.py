@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tailsafe.cli.app import EnvArgs, EnvName, JsonFlag, TrustFlag, app, console, emit_json
+from tailsafe.cli.app import MOST_EPISODES, EnvArgs, EnvName, JsonFlag, TrustFlag, app, console, emit_json
 from tailsafe.cli.evaluate import EpisodeBar
 from tailsafe.errors import InputError
 from tailsafe.extras import install_hint
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def front(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders of one task.")],
     points: Annotated[int, typer.Option(min=1, help="Limits to ask a policy for that was trained for a range.")] = 8,
-    episodes: Annotated[int, typer.Option(min=2, help="Fresh episodes for each point.")] = 500,
+    episodes: Annotated[int, typer.Option(min=2, max=MOST_EPISODES, help="Fresh episodes for each point.")] = 500,
     seed: Annotated[
         int, typer.Option(min=0, max=2**31 - 1, help="Of environments (never training's) and actions.")
     ] = 0,

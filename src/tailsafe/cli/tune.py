@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailsafe.algorithms.registry import ALGORITHMS, DEFAULT_ALGORITHM
-from tailsafe.cli.app import EnvArgs, JsonFlag, app, console, emit_json
+from tailsafe.cli.app import MOST_EPISODES, EnvArgs, JsonFlag, app, console, emit_json
 from tailsafe.cli.train import Backend, algorithm_names, task_names
 from tailsafe.extras import need
 
@@ -53,7 +53,7 @@ def tune(
     ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of every trial, with consecutive seeds.")] = 1,
     seed: Annotated[int, typer.Option(help="Of the search, and the (first) one of every trial.")] = 0,
-    episodes: Annotated[int, typer.Option(min=2, help="Fresh episodes that judge a trial.")] = 500,
+    episodes: Annotated[int, typer.Option(min=2, max=MOST_EPISODES, help="Fresh episodes that judge a trial.")] = 500,
     preset: Annotated[str | None, typer.Option(help="laptop, paper or gpu. (default: what fits this machine)")] = None,
     backend: Annotated[Backend, typer.Option(help="Engine of the built-in tasks.")] = Backend.auto,
     out: Annotated[Path | None, typer.Option(help="The tuning's folder. (default: runs/tune-TASK-ALGO)")] = None,

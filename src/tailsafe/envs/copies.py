@@ -86,7 +86,7 @@ class Copies:
         self.envs: list[gymnasium.Env[Any, Any]] = []
         try:
             self.envs.extend(self._built(make) for _ in range(num_envs))
-            self.layout = self._layout(self.envs[0])
+            self.layout = self._layout(self.envs[0], metrics)
         except BaseException:
             self.close()
             raise
@@ -151,8 +151,8 @@ class Copies:
                 raise self.wrong(f"it has no {attribute}")
         return env
 
-    def _layout(self, env: gymnasium.Env[Any, Any]) -> Layout:
-        """From the spaces, and one step to see the costs."""
+    def _layout(self, env: gymnasium.Env[Any, Any], metrics: Sequence[Metric]) -> Layout:
+        """From the spaces, and one step to see the costs and the metrics."""
         observations = self._call("observation_space", lambda: observation_space(env.observation_space))
         actions = self._call("action_space", lambda: action_space(env.action_space))
         # Names and bounds can be read once the number of costs is known.
@@ -160,7 +160,9 @@ class Copies:
         self._running, self._follows = Running((), self.num_envs), False
         self._begin(0, 0)
         middle = actions.decode(np.zeros((1, actions.size)))[0]
-        costs = self._cost(self._answer(env, middle)[4]).size
+        info = self._answer(env, middle)[4]
+        costs = self._cost(info).size
+        self._call("metrics", lambda: [metric.number(info) for metric in metrics])
         length = self._call("spec", lambda: episode_length(env))
         return Layout(observations, actions, self._call("costs", lambda: declared_costs(env, costs)), length)
 

@@ -8,9 +8,10 @@ them: the bounds hold at all numbers of episodes at once.
 from __future__ import annotations
 
 import math
+import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +25,7 @@ from tailsafe.errors import InputError
 from tailsafe.evaluation.environments import Stage, open_stage
 from tailsafe.evaluation.episodes import Episodes, play
 from tailsafe.evaluation.late import late_policies
-from tailsafe.evaluation.played import Played, played_in
+from tailsafe.evaluation.played import Played, beside, other_place, played_in
 from tailsafe.evaluation.recordings import Recordings
 from tailsafe.evaluation.sequential import BATCH, Limit, Proof, in_sequence, prove, with_shares
 from tailsafe.evaluation.verdict import Interval, largest_return, student_interval
@@ -245,20 +246,30 @@ class Certificate:
     def keep(self, run: Path) -> None:
         """Write certificate.json beside the policy and, if something was certified, what into the policy file.
 
-        A certified checkpoint becomes a policy of its own, in the folder `certified`; the run's policy stays.
+        A certified checkpoint becomes a policy of its own, in the folder `certified`; the run's policy stays. A file
+        about another environment becomes certificate.ENVIRONMENT.json, and what was certified in the environment of
+        training stays in the policy file.
         """
         report = self.to_json()
+        path = _home(run) / FILE_NAME
+        place = None
+        with suppress(InputError):  # what cannot be read is of no use to anybody
+            place = other_place(read_object(path), self.played) if path.is_file() else None
+        if place is not None:
+            os.replace(path, beside(path, place))
         if self.chosen is not None:
             about = ("task", "environment", "trained_in", "statement")
             names = (*about, "limit", "unit", "request", "risk_measure", "upper", "confidence", "episodes")
             proven = {name: report[name] for name in names}
             if self.chosen is self.findings[0] or self.rule == "sequence":
-                attach_certificate(run, proven)
+                before = load_policy(run).description.certificate
+                if self.played.trained_in is None or before is None or before.get("trained_in") is not None:
+                    attach_certificate(run, proven)
             else:
                 policy = self.chosen.candidate.load()
                 described = replace(policy.description, certificate=proven)
                 save_policy(_home(run) / CERTIFIED, policy.network, policy.normalizer, policy.delta, described)
-        write_json(_home(run) / FILE_NAME, report)
+        write_json(path, report)
 
 
 def certify(
@@ -307,7 +318,10 @@ def certify(
             for i, (constraint, stated, factor) in enumerate(zip(description.constraints, limits, factors, strict=True))
         ]
         digest = policy_digest(run)
-        recordings = Recordings(_home(run) / FOLDER if keep else None, digest, seed, played)
+        folder = _home(run) / FOLDER
+        # What was played in the environment of training stays.
+        folder = folder if played.trained_in is None else beside(folder, played.name)
+        recordings = Recordings(folder if keep else None, digest, seed, played)
         findings: list[Finding] = []
 
         def tested(index: int, error: float) -> Proof:

@@ -21,6 +21,8 @@ from tailsafe.policies.policy import LoadedPolicy
 # Evaluation seed s begins the environments' sequence of seed s + this, which no training uses: evaluation never repeats
 # an episode that was trained on.
 SEED_OFFSET = 1_000_003
+# More are played for days, and their table does not fit into memory.
+MOST_EPISODES = 10_000_000
 # Where no episode length is known, an episode that lasts longer than this is taken for an endless one.
 LONGEST_EPISODE = 100_000
 # Beside evaluation.json: the episodes behind it, one line for each.
@@ -119,6 +121,8 @@ def play(
     Every environment plays a number of episodes that is fixed in advance: taking the first to finish would favour short
     ones. progress: called with the number of episodes done and their total.
     """
+    if not 1 <= episodes <= MOST_EPISODES:
+        raise InputError(f"episodes is {episodes}; it must be from 1 to {MOST_EPISODES:,}")
     gamma, costs = policy.description.gamma, len(policy.description.constraints)
     envs = stage.num_envs
     quota = np.full(envs, episodes // envs) + (np.arange(envs) < episodes % envs)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tailsafe.envs.finding import Source
@@ -58,6 +60,22 @@ class Played:
             "episode_length": task.episode_length,
         }
         return {"environment": environment, "trained_in": self.trained_in}
+
+
+def other_place(content: Mapping[str, Any], played: Played) -> str | None:
+    """The environment that an earlier verdict is about, if it is another one. Files of earlier versions do not say."""
+    environment = content.get("environment")
+    if not isinstance(environment, dict) or not isinstance(environment.get("name"), str):
+        return None
+    own = played.to_json()["environment"]
+    same = all(environment.get(key) == own[key] for key in ("name", "arguments"))
+    return None if same else str(environment["name"])
+
+
+def beside(path: Path, place: str) -> Path:
+    """Where a file goes that is about another environment."""
+    safe = re.sub(r"\W+", "-", place)[-40:].strip("-") or "earlier"
+    return path.with_name(f"{path.stem}.{safe}{path.suffix}")
 
 
 def played_in(description: PolicyDescription, stage: Stage) -> Played:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import html
 import math
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from tailsafe.evaluation.advice import Judgement, next_step
 from tailsafe.evaluation.environments import open_stage
 from tailsafe.evaluation.episodes import TABLE_NAME, Episodes, Progress, play
 from tailsafe.evaluation.exact import ExactEvaluation, evaluate_on_problem
-from tailsafe.evaluation.played import Played, played_in
+from tailsafe.evaluation.played import Played, beside, other_place, played_in
 from tailsafe.files import read_object, write_json
 from tailsafe.policies.metadata import ConstraintDescription, PolicyDescription, discounted_length
 from tailsafe.policies.policy import LoadedPolicy, load_policy
@@ -416,26 +415,21 @@ def set_earlier_aside(path: Path, decided_by: set[IntervalName], played: Played)
     """
     if not path.is_file():
         return None
-    same = True
+    place = None
     try:
         content = read_object(path)
-        reports = content["constraints"]
+        place, reports = other_place(content, played), content["constraints"]
         bounds = {str(report["interval"]) for report in reports}
         said = ", ".join(f"{report['name']}: {report['verdict']}" for report in reports)
-        # Files of earlier versions do not say it.
-        if "environment" in content:
-            own = played.to_json()["environment"]
-            same = all(content["environment"][key] == own[key] for key in ("name", "arguments"))
-            place = str(content["environment"]["name"])
     except (InputError, LookupError, TypeError):
         bounds, said = {"unreadable"}, "cannot be read"
-    if bounds <= decided_by and same:
+    if bounds <= decided_by and place is None:
         return None
-    if not same:
-        safe, by = re.sub(r"\W+", "-", place)[-40:].strip("-") or "earlier", f"in {place}"
+    if place is not None:
+        aside, by = beside(path, place), f"in {place}"
     else:
-        safe, by = "-".join(sorted(bounds & {"distribution-free", "bootstrap"})) or "earlier", "by other bounds"
-    aside = path.with_name(f"{path.stem}.{safe}{path.suffix}")
+        safe = "-".join(sorted(bounds & {"distribution-free", "bootstrap"})) or "earlier"
+        aside, by = path.with_name(f"{path.stem}.{safe}{path.suffix}"), "by other bounds"
     os.replace(path, aside)
     return f"the evaluation {by} ({said}) is kept in {aside}"
 

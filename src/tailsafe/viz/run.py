@@ -205,6 +205,10 @@ def draw_curves(runs: Sequence[Curves], path: Path) -> None:
     check_target(path)
     costs = _union(runs, "risk_") or _union(runs, "cost_rate_")
     panels: list[Callable[[Any], None]] = [partial(_draw_line, runs=runs, column="reward", title="Reward per episode")]
+    panels += [
+        partial(_draw_line, runs=runs, column=f"metric_{name}", title=f"{name} per episode")
+        for name in _union(runs, "metric_")
+    ]
     for cost in costs:
         panels.append(partial(_draw_risk, runs=runs, cost=cost))
         panels.append(

@@ -78,7 +78,7 @@ def most_points(curves: int) -> int:
 
 
 def make_block(runs: Sequence[Run], most: int, marks: Sequence[int] | None = None) -> Block:
-    """Reward, each cost's risk and rate, beta, multipliers, KL and violations of runs, as far as they were logged.
+    """Reward, own numbers, each cost's risk and rate, beta, multipliers, KL and violations, as far as logged.
 
     most: points of a curve. marks: see `Block`; counted from zero without them.
     """
@@ -93,6 +93,11 @@ def make_block(runs: Sequence[Run], most: int, marks: Sequence[int] | None = Non
         return tuple(line for line in found if np.isfinite(line.mean).any())
 
     panels = [Panel("Reward per episode", "reward", "Of finished episodes.", False, (), lines([("reward", "", 0)]))]
+    panels += [
+        Panel(name, "per episode", "A number of the environment's own: mean of the latest episodes.", False, (), line)
+        for name in _union(runs, "metric_")
+        if (line := lines([(f"metric_{name}", "", 0)]))
+    ]
     for cost in _union(runs, "risk_") or _union(runs, "cost_rate_"):
         risk = lines([(f"risk_{cost}", "", 0), (f"sub_risk_{cost}", "critics", 1)])
         caption = "Of finished episodes" + ("; dotted: the critics' estimate." if any(x.style for x in risk) else ".")

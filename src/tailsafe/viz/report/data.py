@@ -71,6 +71,15 @@ class Exact:
 
 
 @dataclass(frozen=True)
+class Metric:
+    """The mean per episode of a number that the environment gives itself, with Student's bounds."""
+
+    name: str
+    mean: float
+    bounds: Interval
+
+
+@dataclass(frozen=True)
 class Evaluated:
     """evaluation.json: reward per episode with Student's bounds, and a verdict per constraint. place: the environment
     of the episodes where that is not the one of training, else empty.
@@ -84,6 +93,7 @@ class Evaluated:
     reward_bounds: Interval
     constraints: tuple[Judged, ...]
     exact: Exact | None
+    metrics: tuple[Metric, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,6 +263,10 @@ def _read_evaluation(path: Path) -> Evaluated:
         reward_bounds=_interval(reward),
         constraints=tuple(_judged(entry) for entry in fields.objects("constraints")),
         exact=fields.optional("exact", lambda key: _exact(fields.object(key))),
+        metrics=tuple(
+            Metric(entry.text("name"), entry.number("mean"), _interval(entry))
+            for entry in (fields.optional("metrics", fields.objects) or ())
+        ),
     )
 
 

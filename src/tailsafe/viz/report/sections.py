@@ -28,6 +28,7 @@ from tailsafe.viz.report.words import (
     evaluated_costs,
     figure_text,
     judged_by_seed,
+    metrics_of,
     reward_of,
     sentence,
     why_not_evaluated,
@@ -46,6 +47,7 @@ _BOUNDS = (
 def run_section(run: Run, key: str, inserted: Html | None = None) -> Html:
     """All about a run. inserted: its curves, where it is the only one."""
     facts = [("reward per episode", figure_text(reward_of(run)))] if run.evaluations else []
+    facts += [(f"{name} per episode", figure_text(figure)) for name, figure in metrics_of(run).items()]
     facts += [("steps", whole(run.steps)), ("seconds", whole(run.seconds)), ("seeds", str(len(run.seeds)))]
     facts += _machine(run.config or {})
     return el(

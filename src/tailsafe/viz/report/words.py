@@ -11,7 +11,7 @@ import numpy as np
 
 from tailsafe.evaluation.verdict import BOOTSTRAP_MET, Interval, Verdict, student_interval
 from tailsafe.viz.report.charts import number, whole
-from tailsafe.viz.report.data import Judged, Run
+from tailsafe.viz.report.data import Judged, Metric, Run
 
 # Of bounds over seeds.
 CONFIDENCE = 0.95
@@ -34,6 +34,18 @@ def reward_of(run: Run) -> Figure:
     if len(found) == 1:
         return Figure(found[0].reward, found[0].reward_bounds)
     return Figure(*_over_seeds([evaluated.reward for evaluated in found]))
+
+
+def metrics_of(run: Run) -> dict[str, Figure]:
+    """The environment's own numbers per episode, evaluated; over seeds where there are several."""
+    found: dict[str, list[Metric]] = {}
+    for evaluated in run.evaluations:
+        for metric in evaluated.metrics:
+            found.setdefault(metric.name, []).append(metric)
+    return {
+        name: Figure(own[0].mean, own[0].bounds) if len(own) == 1 else Figure(*_over_seeds([one.mean for one in own]))
+        for name, own in found.items()
+    }
 
 
 def risk_of(run: Run, cost: str) -> Figure | None:
