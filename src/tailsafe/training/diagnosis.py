@@ -327,7 +327,7 @@ def _calibrations(atoms: NDArray[Any], played: Episodes, names: Sequence[str]) -
 
 
 def _betas(plan: Plan, algorithm: Any, learner: Any, played: Episodes, names: Sequence[str]) -> tuple[Beta, ...]:
-    if not algorithm.num_betas(plan.settings):
+    if not algorithm.delta_width(plan.settings):
         return ()
     betas = np.asarray(plan.settings.constraints.beta(algorithm.shared_delta(learner)))
     found = []
