@@ -35,6 +35,12 @@ def discrete_description(start=5, **network):
     return dataclasses.replace(described, actions=dataclasses.replace(described.actions, start=start))
 
 
+def ranged_box():
+    described = box_description(augmented=True)
+    ranged = constraint("b", "wang:0.5", 2.0, "episode", 2.0, cells=4, highest=10.0)
+    return dataclasses.replace(described, constraints=(described.constraints[0], ranged), regions=4)
+
+
 KINDS = {
     "box": lambda: box_description(clip_observation=1.5),
     "augmented box": lambda: box_description(augmented=True),
@@ -43,6 +49,8 @@ KINDS = {
     "no betas": lambda: dataclasses.replace(box_description(), algorithm="sdac"),
     "no betas, fixed": lambda: dataclasses.replace(box_description(fixed_log_std=1.0, hidden=(8,)), algorithm="cppo"),
     "finite": lambda: finite_description(random_problem(0, states=3, actions=4)),
+    "range": lambda: finite_description(random_problem(0), [constraint("cost", limit=0.5, highest=4.0)]),
+    "range of one cost of two": lambda: ranged_box(),
     "discrete": lambda: discrete_description(clip_observation=1.5),
     "augmented discrete": lambda: discrete_description(-2, augmented=True),
 }

@@ -36,6 +36,9 @@ from tailsafe.learning.trust_region import Step
 
 # Fields of a state with an axis of regions in front.
 _PER_REGION = ("bias", "looks", "noise", "excess", "excess_weight", "integral", "estimate", "offset", "doubt")
+# Standard errors of its risk estimates by which a region aims below its limits, at least: it hears only of its own
+# episodes, so that it knows less than a run for one limit.
+_LEAST_CAUTION = 1.5
 # As `Srcpo.combine`: state and settings of one region, its natural gradients, excess and radius to a step.
 Combine = Callable[[SrcpoState, Settings, NaturalGradients, Array, Array], Step]
 
@@ -56,7 +59,8 @@ def in_regions(of_one: Callable[..., Any], state: SrcpoState, settings: Settings
 
     def of_region(own: dict[str, Any], limit: Array, *rest: Any) -> Any:
         constraints = settings.constraints.with_limit(limit)
-        return of_one(replace(state, **own), replace(settings, constraints=constraints), *rest)
+        caution = jnp.maximum(settings.caution, _LEAST_CAUTION)
+        return of_one(replace(state, **own), replace(settings, constraints=constraints, caution=caution), *rest)
 
     return jax.vmap(of_region)(own, settings.constraints.knot_limits(), *per_region)
 
