@@ -64,7 +64,11 @@ def test_limits_of_a_plan_are_on_discounted_sums():
 
 @pytest.mark.parametrize(
     ("algorithm", "settings", "words"),
-    [("ppo_lag", {}, "range of limits needs srcpo"), ("srcpo", {"sampler_gradient": "natural"}, "another rule")],
+    [
+        ("ppo_lag", {}, "range of limits needs srcpo"),
+        ("srcpo", {"sampler_gradient": "natural"}, "another rule"),
+        ("srcpo", {"validation_every": 40}, "must be 0 with a range"),
+    ],
 )
 def test_what_cannot_keep_a_range_says_so_in_one_line(algorithm, settings, words, tmp_path, call):
     arguments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]

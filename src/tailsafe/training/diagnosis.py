@@ -174,6 +174,8 @@ def diagnose(
         raise InputError(f"{rollouts} rollouts have nothing to agree on; at least 2")
     folder = Path(run)
     plan = _plan(folder, read_config(folder), task, trust)
+    if plan.lowest_limits is not None:
+        raise InputError(f"{folder}: was trained for a range of limits; diagnose takes runs for one limit each")
     algorithm: Any = plan.algorithm
     loop, state, steps = reopen(plan, folder)
     batch = min(algorithm.config.policy_chunks, algorithm.config.batch_chunks)

@@ -159,7 +159,7 @@ def make_plan(
     lowest = tuple(_discounted(one, one.lowest, environments.spec, scale) for one in constraints)
     ranged = lowest != discounted
     if ranged:
-        _check_ranged(config.algorithm, values)
+        _check_ranged(config, values)
         values["validation_every"] = 0  # it plays at one limit
     spectra = tuple(constraint.spectrum.discretize(values["cells"]) for constraint in constraints)
     parts = algorithm_of(config.algorithm)
@@ -264,11 +264,15 @@ def _discounted(constraint: Constraint, limit: float, spec: EnvironmentSpec, sca
     return limit / spec.episode_length * scale
 
 
-def _check_ranged(algorithm: str, values: Mapping[str, Any]) -> None:
+def _check_ranged(config: TrainConfig, values: Mapping[str, Any]) -> None:
     """A range of limits is for algorithms, and rules of them, that can keep it."""
     able = [name for name in ALGORITHMS if algorithm_of(name).learner.takes_range]
-    if algorithm not in able:
-        raise InputError(f"{algorithm} takes one limit for each cost; a range of limits needs {' or '.join(able)}")
+    if config.algorithm not in able:
+        raise InputError(
+            f"{config.algorithm} takes one limit for each cost; a range of limits needs {' or '.join(able)}"
+        )
+    if config.settings.get("validation_every"):
+        raise InputError("validation_every must be 0 with a range of limits: validation plays at one limit")
     if values["sampler_gradient"] == "natural":
         raise InputError("sampler_gradient is natural, which takes one limit for each cost; a range needs another rule")
 

@@ -85,6 +85,8 @@ def tune(
     plan = planned(config, risks, limits)
     if not plan.on_device:
         plan.environments.close()  # type: ignore[union-attr]
+    if plan.lowest_limits is not None:
+        raise InputError("tune compares runs at one limit for each cost, and takes no range of them")
     space = _space(config, plan, search)
     folder = Path(config.out) if config.out is not None else Path("runs") / f"tune-{plan.text}-{config.algorithm}"
     with held([folder]), Signals() as signals:
