@@ -337,7 +337,8 @@ class PolicyDescription:
         spans = [(i, one.span) for i, one in enumerate(self.constraints) if one.span is not None]
         if not spans:
             return np.zeros(len(limits), limits.dtype)
-        places = [np.log(limits[:, i] / span.low) / math.log(span.high / span.low) for i, span in spans]
+        ratios = [np.maximum(limits[:, i] / span.low, 1.0) for i, span in spans]
+        places = [np.log(r) / math.log(span.high / span.low) for r, (_, span) in zip(ratios, spans, strict=True)]
         return np.asarray(np.clip(np.min(places, axis=0), 0.0, 1.0))
 
     def asked(self, limits: float | Sequence[float]) -> PolicyDescription:

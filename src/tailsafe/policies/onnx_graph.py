@@ -175,9 +175,8 @@ def _position(graph: _Graph, policy: LoadedPolicy) -> str:
     asked = graph.node("Gather", ["limit", columns], "ranged_limits", axis=1)
     low = graph.constant("limit.low", [span.low for _, span in spans])
     width = graph.constant("limit.width", [math.log(span.high / span.low) for _, span in spans])
-    places = graph.node(
-        "Div", [graph.node("Log", [graph.node("Div", [asked, low], "of_low")], "above"), width], "places"
-    )
+    of_low = graph.node("Div", [graph.node("Max", [asked, low], "at_least_low"), low], "of_low")
+    places = graph.node("Div", [graph.node("Log", [of_low], "above"), width], "places")
     return graph.clip(graph.node("ReduceMin", [places], "place", axes=[1], keepdims=1), 0.0, 1.0, "position")
 
 
