@@ -18,7 +18,14 @@ from tailsafe.learning.batches import ActionAdvantages, minibatches_of
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.constraints import stack_constraints
 from tailsafe.learning.policy_gradient import policy_gradients, row_gradients
-from tailsafe.learning.regions import Rows, finished_in_regions, region_gradients, region_values
+from tailsafe.learning.regions import (
+    RegionGradients,
+    Rows,
+    finished_in_regions,
+    joint_direction,
+    region_gradients,
+    region_values,
+)
 from tailsafe.risk import CVaR
 
 REGIONS = 4
@@ -152,3 +159,17 @@ def test_drawn_betas_carry_a_limit_for_every_environment():
     delta = algorithm.draw_betas(state, settings, jax.random.key(0))
     assert delta.shape == (ENVS, 2)
     assert len(np.unique(delta[:, 1])) > ENVS // 2
+
+
+def test_what_regions_do_to_each_other_s_constraints_is_taken_back():
+    """Three regions in the plane (F = 1): costs rise along x, y and x again; the third has room for the first's step."""
+    costs = jnp.asarray([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    gradients = jnp.stack([jnp.zeros_like(costs), costs], axis=1)
+    natural = RegionGradients(gradients, gradients, jnp.zeros((3, 2, 2)), jnp.full(3, 1 / 3))
+    steps = jnp.asarray([[0.2, 0.1], [0.0, 0.0], [0.0, 0.0]])
+    # Region 1 is at its limit and did not ask for 0.1 of y; region 2 has room for all of x.
+    found = joint_direction(steps, natural, jnp.asarray([[0.0], [0.0], [-1.0]]))
+    np.testing.assert_allclose(found, [0.2, 0.0], atol=1e-6)
+    # Without room, nothing of x is left either.
+    found = joint_direction(steps, natural, jnp.asarray([[0.0], [0.0], [0.5]]))
+    np.testing.assert_allclose(found, [0.0, 0.0], atol=1e-6)

@@ -25,6 +25,7 @@ from tailsafe.learning.regions import (
     RegionGradients,
     Rows,
     finished_in_regions,
+    joint_direction,
     range_of,
     region_gradients,
     region_values,
@@ -102,7 +103,8 @@ def update_policy(
     values = values.at[:, 1:].add(state.bias + state.offset)
     radius = settings.radius(state.updates)
     steps, excess = _steps(state, settings, combine, natural, values, radius)
-    direction = within_radius(steps.direction.sum(0), gradients.fisher, radius)
+    joint = joint_direction(steps.direction, natural, excess)
+    direction = within_radius(joint, gradients.fisher, radius)
     taken = PolicyStep(direction[None], values, excess, steps.kl.sum()[None], jnp.zeros((1, values.shape[-1])))
     direction, metrics = primal.averaged(networks, state, settings, config, minibatches, taken, for_entropy)
     metrics = {name: value for name, value in metrics.items() if not name.startswith("signal")}
@@ -127,7 +129,8 @@ def _steps(
         gradients = NaturalGradients(solved, gram, jnp.zeros(gram.shape[0]))
         return combine(own, at, gradients, excess, radius * jnp.sqrt(share)), excess
 
-    found: tuple[Step, Array] = in_regions(of_one, state, settings, *natural, values)
+    parts = (natural.solved, natural.gram, natural.share)
+    found: tuple[Step, Array] = in_regions(of_one, state, settings, *parts, values)
     return found
 
 

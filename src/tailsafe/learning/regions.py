@@ -21,6 +21,7 @@ from tailsafe.learning.policy_gradient import RowGradients
 from tailsafe.learning.risk_estimates import Estimator, state_weights
 from tailsafe.learning.sub_risk import SubRisk, values_at
 from tailsafe.learning.trust_region import Matvec, conjugate_gradient, inner_products
+from tailsafe.optimization.qp import descended_qp
 
 
 def range_of(constraints: Constraints) -> LimitRange:
@@ -101,11 +102,12 @@ def finished_in_regions(risk: SubRisk, minibatch: Minibatch) -> tuple[Float[Arra
 
 
 class RegionGradients(NamedTuple):
-    """solved (R, 1 + C, P): F^+ grad, F the Fisher matrix of all rows. gram (R, 1 + C, 1 + C): their inner products
-    within each region. share (R,): how much of all rows each region has.
+    """solved (R, 1 + C, P): F^+ grad, F the Fisher matrix of all rows; image: F times that. gram (R, 1 + C, 1 + C):
+    inner products within each region. share (R,): how much of all rows each region has.
     """
 
     solved: Float[Array, "R 1+C P"]
+    image: Float[Array, "R 1+C P"]
     gram: Float[Array, "R 1+C 1+C"]
     share: Float[Array, " R"]
 
@@ -124,7 +126,23 @@ def region_gradients(
     pulled = jax.vmap(jax.vmap(lambda part: gradients.pull_back(part)[0]))(parts) * horizon
     solved, image = conjugate_gradient(gradients.fisher, pulled.reshape(-1, pulled.shape[-1]), iterations)
     solved, image = solved.reshape(pulled.shape), image.reshape(pulled.shape)
-    return RegionGradients(solved, jax.vmap(inner_products)(solved, image), share)
+    return RegionGradients(solved, image, jax.vmap(inner_products)(solved, image), share)
+
+
+def joint_direction(
+    directions: Float[Array, "R P"], natural: RegionGradients, excess: Float[Array, "R C"]
+) -> Float[Array, " P"]:
+    """The sum of the regions' steps, without what they do to each other's constraints.
+
+    By its own step region r changes its cost i to first order by d_ri. Others may add to that as long as the limit is
+    kept; the rest is taken back, by the shortest correction.
+    """
+    total = directions.sum(0)
+    solved, image = (leaf[:, 1:].reshape(-1, total.shape[0]) for leaf in (natural.solved, natural.image))
+    own = jnp.einsum("rcp,rp->rc", natural.image[:, 1:], directions)
+    allowed = jnp.maximum(own, -excess).reshape(-1)
+    taken = descended_qp(inner_products(solved, image), image @ total - allowed)
+    return total - taken @ solved
 
 
 def within_radius(direction: Float[Array, " P"], fisher: Matvec, radius: Float[Array, ""]) -> Float[Array, " P"]:
