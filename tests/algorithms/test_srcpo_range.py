@@ -162,7 +162,7 @@ def test_drawn_betas_carry_a_limit_for_every_environment():
 
 
 def test_what_regions_do_to_each_other_s_constraints_is_taken_back():
-    """Three regions in the plane (F = 1): costs rise along x, y and x again; the third has room for the first's step."""
+    """Regions in the plane (F = 1): costs rise along x, y and x again; the third has room for the step of the first."""
     costs = jnp.asarray([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     gradients = jnp.stack([jnp.zeros_like(costs), costs], axis=1)
     natural = RegionGradients(gradients, gradients, jnp.zeros((3, 2, 2)), jnp.full(3, 1 / 3))
