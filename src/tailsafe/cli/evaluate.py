@@ -29,7 +29,9 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder, a saved policy, or pretrained:NAME.")],
     limit: Annotated[
         list[str] | None,
-        typer.Option(help="Ask a policy for a range of limits for this one, as 0.02/step; one for each cost."),
+        typer.Option(
+            metavar="LIMIT", help="Ask a policy for a range of limits for this one, as 0.02/step; one for each cost."
+        ),
     ] = None,
     episodes: Annotated[int, typer.Option(min=2, help="Fresh episodes to play.")] = 500,
     seed: Annotated[
