@@ -84,7 +84,7 @@ def experience(learner, state, settings, seed=0, costs=1):
         "next_observation": np.concatenate([observation[1:], rng.normal(size=(1, ENVS, OBSERVATIONS))]),
         "cost_so_far": so_far,
         "discount": discount,
-        "delta": np.full((*shape, learner.num_betas(settings)), 0.5),
+        "delta": np.full((*shape, learner.delta_width(settings)), 0.5),
         "initial_observation": observation[0],
     }
     return Chunk(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize, nnls
 
-from tailsafe.optimization.qp import nonnegative_qp
+from tailsafe.optimization.qp import descended_qp, nonnegative_qp
 from tailsafe.optimization.strategies import proposed, step_size
 
 
@@ -17,6 +17,7 @@ def exactly(function, *arguments):
 
 
 SOLVE = jax.jit(nonnegative_qp)
+DESCEND = jax.jit(descended_qp)
 WEIGH = jax.jit(lambda *args: proposed(*args).signed())
 
 
@@ -143,3 +144,17 @@ def test_step_size_keeps_the_trust_region():
     free = step(1e-8)
     assert free @ gram @ free == pytest.approx(0.1**2)  # p' F p = eps^2
     np.testing.assert_allclose(step(5.0), [0.1 / 5, 0.0], atol=1e-12)  # |g| = 2 is clipped to 5
+
+
+@pytest.mark.parametrize("n", [1, 4, 16])
+def test_descent_finds_what_scipy_finds_for_any_number_of_variables(n):
+    rng = np.random.default_rng(n)
+    for _ in range(5):
+        gradients = rng.normal(size=(n, 40))
+        matrix, vector = gradients @ gradients.T, rng.normal(size=n)
+        np.testing.assert_allclose(exactly(DESCEND, matrix, vector), by_scipy(matrix, vector), atol=1e-6)
+
+
+def test_descent_leaves_out_what_nothing_can_change():
+    found = exactly(DESCEND, np.diag([2.0, 0.0, 4.0]), np.array([1.0, 5.0, -1.0]))
+    np.testing.assert_allclose(found, [0.5, 0.0, 0.0])

@@ -13,6 +13,8 @@ from tests.training.tiny import TWO_ROADS
 
 # Share of the optimum that may be missing.
 GAP = 0.03
+# The same at every limit of a range.
+RANGE_GAP = 0.05
 
 
 PROBLEMS = {
@@ -47,3 +49,23 @@ def test_srcpo_reaches_the_optimum_and_keeps_the_limits(tmp_path, name):
     print(f"{name}: reward {found.reward:.4f} of {found.optimum:.4f}, risks {found.risks}, limits {found.limits}")
     assert found.feasible
     assert found.gap <= GAP * found.optimum
+
+
+@pytest.mark.slow
+def test_one_run_for_a_range_of_limits_is_near_the_optimum_at_each_of_them(tmp_path):
+    config = ts.TrainConfig(
+        "finite",
+        constraints=[ts.Constraint("cost", ts.CVaR(0.75), (1.9, 4.0), "discounted")],
+        preset="laptop",
+        seed=1,
+        out=tmp_path / "run",
+        settings={"problem": ts.FiniteCMDP.load(TWO_ROADS), "cells": 2},
+    )
+    found = ts.train(config, progress=False).evaluate().exact_front
+    assert len(found) == 8
+    for exact in found:
+        print(
+            f"limit {exact.limits[0]:.3f}: reward {exact.reward:.4f} of {exact.optimum:.4f}, risk {exact.risks[0]:.4f}"
+        )
+    assert all(exact.feasible for exact in found)
+    assert all(exact.gap <= RANGE_GAP * exact.optimum for exact in found)

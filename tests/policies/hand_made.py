@@ -20,6 +20,7 @@ from tailsafe.policies.digests import sealed, seals
 from tailsafe.policies.metadata import (
     ActionDescription,
     ConstraintDescription,
+    LimitSpan,
     NetworkDescription,
     PolicyDescription,
     TaskDescription,
@@ -28,10 +29,14 @@ from tailsafe.policies.policy import save_policy
 from tailsafe.risk import parse_spectrum
 
 
-def constraint(name="cost", spec="cvar:0.75", limit=1.0, unit="discounted", discounted_limit=None, cells=3):
+def constraint(
+    name="cost", spec="cvar:0.75", limit=1.0, unit="discounted", discounted_limit=None, cells=3, highest=None
+):
+    """highest: of a range of limits that begins at `limit`."""
     steps = parse_spectrum(spec).discretize(cells)
     discounted = limit if discounted_limit is None else discounted_limit
-    return ConstraintDescription(name, spec, limit, unit, discounted, tuple(steps.eta), tuple(steps.alpha))
+    span = None if highest is None else LimitSpan(limit, highest, discounted)
+    return ConstraintDescription(name, spec, limit, unit, discounted, tuple(steps.eta), tuple(steps.alpha), span)
 
 
 def describe(spec, constraints, gamma=0.9, low=None, high=None, problem=None, **network):
@@ -48,6 +53,7 @@ def describe(spec, constraints, gamma=0.9, low=None, high=None, problem=None, **
         algorithm="srcpo",
         conditioned=True,
         steps=1234,
+        regions=4 if any(one.span is not None for one in constraints) else 0,
     )
 
 
@@ -99,9 +105,8 @@ def save_learner(folder, description, seed=0):
 def save(folder, description, seed=0):
     """Write a policy of random numbers; nothing is compiled for it."""
     rng = np.random.default_rng(seed)
-    betas = description.num_betas
     size, costs = description.task.observation_size, len(description.constraints)
-    inputs = size + betas + (costs + 1 if description.network.augmented else 0)
+    inputs = size + description.num_inputs + (costs + 1 if description.network.augmented else 0)
     skeleton = eqx.filter_eval_shape(
         lambda key: Policy(
             key,
@@ -115,7 +120,7 @@ def save(folder, description, seed=0):
     )
     policy = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape) / leaf.shape[0] ** 0.5, skeleton)
     normalizer = Normalizer(np.float32(1), rng.normal(size=size), rng.uniform(0.5, 2, size=size))
-    save_policy(folder / "policy", policy, normalizer, rng.uniform(0.2, 0.8, size=betas), description)
+    save_policy(folder / "policy", policy, normalizer, rng.uniform(0.2, 0.8, size=description.modes_shape), description)
 
 
 def reseal(folder):

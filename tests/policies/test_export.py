@@ -35,6 +35,12 @@ def discrete_description(start=5, **network):
     return dataclasses.replace(described, actions=dataclasses.replace(described.actions, start=start))
 
 
+def ranged_box():
+    described = box_description(augmented=True)
+    ranged = constraint("b", "wang:0.5", 2.0, "episode", 2.0, cells=4, highest=10.0)
+    return dataclasses.replace(described, constraints=(described.constraints[0], ranged), regions=4)
+
+
 KINDS = {
     "box": lambda: box_description(clip_observation=1.5),
     "augmented box": lambda: box_description(augmented=True),
@@ -43,6 +49,8 @@ KINDS = {
     "no betas": lambda: dataclasses.replace(box_description(), algorithm="sdac"),
     "no betas, fixed": lambda: dataclasses.replace(box_description(fixed_log_std=1.0, hidden=(8,)), algorithm="cppo"),
     "finite": lambda: finite_description(random_problem(0, states=3, actions=4)),
+    "range": lambda: finite_description(random_problem(0), [constraint("cost", limit=0.5, highest=4.0)]),
+    "range of one cost of two": lambda: ranged_box(),
     "discrete": lambda: discrete_description(clip_observation=1.5),
     "augmented discrete": lambda: discrete_description(-2, augmented=True),
 }
@@ -61,6 +69,25 @@ def box_run(tmp_path_factory):
     return folder
 
 
+def conditions_by_hand(description, modes, asked):
+    """What a network is conditioned on, and the limits in force, for one row that asks for these limits."""
+    limits = [one.discounted_limit for one in description.constraints]
+    if not description.ranged:
+        return modes, limits
+    places = [
+        np.log(limit / one.span.low) / np.log(one.span.high / one.span.low)
+        for limit, one in zip(asked, description.constraints, strict=True)
+        if one.span is not None
+    ]
+    steps = min(places) * (description.regions - 1)
+    near = np.maximum(1 - np.abs(steps - np.arange(description.regions)), 0)
+    limits = [
+        limit if one.span is None else one.span.discounted_low * (one.span.high / one.span.low) ** min(places)
+        for limit, one in zip(limits, description.constraints, strict=True)
+    ]
+    return [*(near @ modes), *near], limits
+
+
 def by_hand(folder, description, inputs):
     """Outputs and actions from the tensors on disk, row by row in double precision: nothing of tailsafe or JAX."""
     tensors = {name: values.astype(float) for name, values in load_file(folder / "policy/policy.safetensors").items()}
@@ -70,11 +97,12 @@ def by_hand(folder, description, inputs):
         scaled = inputs["observation"][row] - tensors["normalizer.mean"]
         scaled = scaled / np.sqrt(tensors["normalizer.variance"] + 1e-8)
         x = [*np.clip(scaled, -network.clip_observation, network.clip_observation)]
+        conditions, limits = conditions_by_hand(description, tensors["delta"], inputs["limit"][row])
         if network.augmented:
-            for paid, limit in zip(inputs["cost_so_far"][row], description.constraints, strict=True):
-                x.append(min(paid / (limit.discounted_limit or np.inf), 10.0))
+            for paid, limit in zip(inputs["cost_so_far"][row], limits, strict=True):
+                x.append(min(paid / (limit or np.inf), 10.0))
             x.append(inputs["discount"][row, 0])
-        x = np.array([*x, *tensors["delta"]])
+        x = np.array([*x, *conditions])
         for layer in range(len(network.hidden) + 1):
             x = np.where(x > 0, x, 0.01 * x) if layer else x
             x = x @ tensors[f"body.weights.{layer}"] + tensors[f"body.biases.{layer}"]
@@ -100,6 +128,7 @@ def test_the_file_alone_does_what_the_policy_does(tmp_path, kind):
     assert exported.compared_with == f"onnxruntime {onnxruntime.__version__}"
     session = onnxruntime.InferenceSession(target, providers=["CPUExecutionProvider"])
     wanted = {"observation", "noise"} | ({"cost_so_far", "discount"} if policy.augmented else set())
+    wanted |= {"limit"} if described.ranged else set()
     assert {entry.name for entry in session.get_inputs()} == wanted
     box = described.actions.kind == "box"
     for rows in (1, 40):
@@ -109,8 +138,11 @@ def test_the_file_alone_does_what_the_policy_does(tmp_path, kind):
             "noise": np.array(policy.actions.noise(key, (rows,))),
             "cost_so_far": rng.uniform(0, 30, size=(rows, len(described.constraints))),
             "discount": rng.uniform(size=(rows, 1)),
+            "limit": np.array([rng.uniform(*one.ends, size=rows) for one in described.constraints]).T,
         }
         inputs = {name: values.astype(np.float32) for name, values in inputs.items()}
+        if described.ranged:
+            policy = policy.asked_by_rows(inputs["limit"])
         so_far = inputs["cost_so_far"], inputs["discount"][:, 0]
         given = {name: inputs[name] for name in wanted}
         action, *parameters = session.run(None, given)

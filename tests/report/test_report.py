@@ -176,6 +176,31 @@ def test_exact_results_of_a_finite_problem(page, tmp_path):
     assert "discounted reward 3.03539, the optimum is 3.15476; risk 1.92509, limit 2: kept" in page(folder).text
 
 
+def test_a_run_for_a_range_of_limits_has_its_range_and_its_front(page, tmp_path):
+    folder = make_run(tmp_path / "ranged")
+    entry = {"name": "collision", "risk_measure": "cvar:0.75", "limit": [0.01, 0.05], "unit": "step"}
+    (folder / "config.json").write_text(json.dumps(config(constraints=[entry])))
+    exact = {"reward": 3.0, "risks": [1.9], "limits": [2.0], "optimum": 3.1, "feasible": True}
+    write_evaluation(folder, samples(), exact=[exact, exact | {"limits": [2.5], "reward": 3.25}])
+    points = [
+        {
+            "run": str(folder),
+            "limit": [limit],
+            "unit": ["step"],
+            "reward": {"mean": reward, "low": reward - 1, "high": reward + 1},
+            "risks": [{"name": "collision", "risk": limit / 2, "low": 0.0, "high": None, "verdict": "cannot tell"}],
+        }
+        for limit, reward in ((0.01, 5.0), (0.05, 9.0))
+    ]
+    (folder / "front.json").write_text(json.dumps({"points": points}))
+    found = page(folder)
+    assert "collision at most 0.01 to 0.05/step" in found.text
+    assert "discounted reward 3.25, the optimum is 3.1; risk 1.9, limit 2.5: kept" in found.text
+    rows = found.table("asked for", "reward")
+    assert [row[0] for row in rows] == ["0.01/step", "0.05/step"]
+    assert rows[1][1:] == ["9 [8, 10]", "0.025 [0, ∞)", "cannot tell"]
+
+
 def test_settings_versions_and_device(page, tmp_path):
     found = page(make_run(tmp_path / "first"))
     assert ["max_kl", "0.00123"] in found.table("setting", "value")

@@ -44,6 +44,8 @@ class Learner(ABC, Generic[Config]):
     cost_critics: ClassVar[bool] = True
     # Fields of a state that acting does not need: handing them over at every step would cost more than acting.
     not_for_acting: ClassVar[tuple[str, ...]] = ()
+    # Whether one policy can be learned for a range of limits.
+    takes_range: ClassVar[bool] = False
 
     def __init__(self, config: Config, observation_size: int, actions: Actions, num_costs: int) -> None:
         self.config = config
@@ -74,12 +76,16 @@ class Learner(ABC, Generic[Config]):
 
     # --- what a run ships ---------------------------------------------------------------------------------------------
 
-    def num_betas(self, settings: LearnerSettings) -> int:
-        """How many dual variables the networks see."""
+    def delta_width(self, settings: LearnerSettings) -> int:
+        """Entries of what networks are conditioned on, see `Constraints`."""
+        return 0
+
+    def num_inputs(self, settings: LearnerSettings) -> int:
+        """How many numbers networks see of that."""
         return 0
 
     def shared_delta(self, state: Any) -> Float[Array, " n"]:
-        """The increments of beta that a finished policy acts with."""
+        """The increments of beta that a finished policy acts with; of a range of limits one row for each region."""
         return jnp.zeros(0)
 
     def shared_policy(self, state: Any) -> Policy:
@@ -93,8 +99,7 @@ class Learner(ABC, Generic[Config]):
         """Fresh networks and an empty memory: the fields of `LearnerState`."""
         config, actions = self.config, self.actions
         for_policy, for_critics = jax.random.split(key)
-        betas = self.num_betas(settings)
-        inputs = self.observation_size + betas + (self.num_costs + 1 if config.augmented else 0)
+        inputs = self.observation_size + self.num_inputs(settings) + (self.num_costs + 1 if config.augmented else 0)
         policy = Policy(
             for_policy,
             inputs,
@@ -119,11 +124,11 @@ class Learner(ABC, Generic[Config]):
             "critics": critics,
             "critic_optimizer": critic_optimizer(config.critic_clip).init(eqx.filter(critics, eqx.is_array)),
             "normalizer": Normalizer.create(self.observation_size),
-            "replay": Replay.create(self._empty_chunk(betas), config.replay_chunks),
+            "replay": Replay.create(self._empty_chunk(self.delta_width(settings)), config.replay_chunks),
             "updates": jnp.int32(0),
         }
 
-    def _empty_chunk(self, betas: int) -> Chunk:
+    def _empty_chunk(self, width: int) -> Chunk:
         steps, envs = self.config.chunk_steps, self.config.num_envs
         rows = jnp.zeros((steps, envs))
         observation = jnp.zeros((steps, envs, self.observation_size))
@@ -139,7 +144,7 @@ class Learner(ABC, Generic[Config]):
             next_observation=observation,
             cost_so_far=costs,
             discount=rows,
-            delta=jnp.zeros((steps, envs, betas)),
+            delta=jnp.zeros((steps, envs, width)),
             initial_observation=observation[0],
         )
 

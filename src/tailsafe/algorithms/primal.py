@@ -61,15 +61,16 @@ def too_many_costs(measures: list[SpectralRisk]) -> str | None:
     )
 
 
-def primal_fields(begun: dict[str, Any], num_costs: int) -> dict[str, Any]:
-    """The fields of `PrimalState`, from those of `LearnerState`."""
-    none = jnp.zeros(num_costs)
+def primal_fields(begun: dict[str, Any], num_costs: int, regions: int | None = None) -> dict[str, Any]:
+    """The fields of `PrimalState`, from those of `LearnerState`. regions: of a range of limits."""
+    lead = () if regions is None else (regions,)
+    none = jnp.zeros((*lead, num_costs))
     return begun | {
         "bias": none,
-        "looks": jnp.int32(0),
+        "looks": jnp.zeros(lead, jnp.int32),
         "noise": none,
         "excess": none,
-        "excess_weight": jnp.zeros(()),
+        "excess_weight": jnp.zeros(lead),
         "integral": none + FIRST_INTEGRAL,
         "average": begun["policy"],
         "estimate": none,
@@ -213,6 +214,24 @@ def stepped(
     # Finished training episodes correct the estimates for them; validations are about the policy that ships.
     values = steps.values.at[:, 1:].add(-state.offset)
     after = calibrated(before, risk, minibatches, values, settings.gain(state.looks, state.doubt))
+    followed, metrics = following(state, settings, steps, after)
+    return replace(moved(state, settings, direction), **followed), metrics
+
+
+def moved(state: Any, settings: PrimalSettings, direction: Float[Array, " P"]) -> Any:
+    """The state with the policy after a step, and the average of policies that a run ships."""
+    parameters, unravel = ravel_pytree(state.policy)
+    policy: Policy = unravel(parameters + direction)
+    newest = settings.newest(state.updates)
+    average = jax.tree.map(lambda old, new: old + newest * (new - old), state.average, policy)
+    return replace(state, policy=policy, average=average)
+
+
+def following(
+    state: PrimalState, settings: PrimalSettings, steps: PolicyStep, after: Calibration
+) -> tuple[dict[str, Array], Metrics]:
+    """What a state says about limits, after steps with these values and excesses; by the names of its fields."""
+    values = steps.values.at[:, 1:].add(-state.offset)
     aim = settings.aim(state.noise, state.looks, state.doubt)
     limit = settings.constraints.limit
     error = steps.excess.mean(0) / settings.unit(aim)
@@ -221,19 +240,13 @@ def stepped(
         "share": settings.shares(error, state.integral),
         "margin": 1 - aim / jnp.where(limit > 0, limit, 1.0),
     }
-    parameters, unravel = ravel_pytree(state.policy)
-    policy: Policy = unravel(parameters + direction)
     kept, newest = settings.smoothing, settings.newest(state.updates)
-    state = replace(
-        state,
-        policy=policy,
-        average=jax.tree.map(lambda old, new: old + newest * (new - old), state.average, policy),
-        estimate=state.estimate + newest * (values[:, 1:].mean(0) - state.estimate),
-        bias=after.bias,
-        looks=after.looks,
-        noise=after.noise,
-        excess=kept * state.excess + (1 - kept) * (steps.values[:, 1:].mean(0) - aim),
-        excess_weight=kept * state.excess_weight + (1 - kept),
-        integral=settings.integrated(error, state.integral),
-    )
-    return state, metrics
+    return {
+        "estimate": state.estimate + newest * (values[:, 1:].mean(0) - state.estimate),
+        "bias": after.bias,
+        "looks": after.looks,
+        "noise": after.noise,
+        "excess": kept * state.excess + (1 - kept) * (steps.values[:, 1:].mean(0) - aim),
+        "excess_weight": kept * state.excess_weight + (1 - kept),
+        "integral": settings.integrated(error, state.integral),
+    }, metrics

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from tailsafe.algorithms import primal
+from tailsafe.algorithms import primal, srcpo_range
 from tailsafe.algorithms.common import remember
 from tailsafe.algorithms.learner import Learner, Metrics
 from tailsafe.algorithms.registry import Algorithm
@@ -60,6 +60,7 @@ class Srcpo(Learner[SrcpoConfig]):
     """Policies and critics see a beta; a sampler learns which."""
 
     not_for_acting = ("average", "sampler_optimizer")
+    takes_range = True
 
     @classmethod
     def refusal(cls, config: SrcpoConfig, measures: list[SpectralRisk]) -> str | None:
@@ -73,9 +74,12 @@ class Srcpo(Learner[SrcpoConfig]):
     def init(self, key: PRNGKeyArray, settings: Settings) -> SrcpoState:
         """Fresh networks, a sampler at its start, an empty memory."""
         begun = jnp.log(settings.sampler_start / (1 - settings.sampler_start))
-        sampler = Sampler(jnp.full(settings.constraints.num_betas, begun), settings.sampler_deviation)
+        constraints, limits = settings.constraints, settings.constraints.range
+        regions = None if limits is None else limits.regions
+        shape = (constraints.num_betas,) if regions is None else (regions, constraints.num_betas)
+        sampler = Sampler(jnp.full(shape, begun), settings.sampler_deviation)
         return SrcpoState(
-            **primal.primal_fields(self.initial_fields(key, settings), self.num_costs),
+            **primal.primal_fields(self.initial_fields(key, settings), self.num_costs, regions),
             sampler=sampler,
             sampler_optimizer=sampler_optimizer(self.config.sampler_gradient).init(sampler.phi),
         )
@@ -83,15 +87,17 @@ class Srcpo(Learner[SrcpoConfig]):
     # --- collect ------------------------------------------------------------------------------------------------------
 
     def draw_betas(self, state: SrcpoState, settings: Settings, key: PRNGKeyArray) -> Float[Array, "N n"]:
-        """Increments for every environment: its own, or one draw per group."""
+        """Increments for every environment: its own, or one draw per group. Of a range, its own limit as well."""
         config = self.config
+        if settings.constraints.range is not None:
+            return srcpo_range.draw_betas(state, settings, config.num_envs, key)
         draws = config.num_envs if config.beta_per == "episode" else config.groups
         delta = state.sampler.sample(key, (draws,), settings.uniform_share)
         return jnp.repeat(delta, config.num_envs // draws, axis=0)
 
     def start_chunk(self, state: SrcpoState, settings: Settings, actor: Actor, key: PRNGKeyArray) -> Actor:
         """Before the first step of a chunk: new betas, if they change with chunks."""
-        if self.config.beta_per == "episode":
+        if self.betas_of_episodes(settings):
             return actor
         return replace(actor, delta=self.draw_betas(state, settings, key))
 
@@ -105,7 +111,7 @@ class Srcpo(Learner[SrcpoConfig]):
         key: PRNGKeyArray,
     ) -> tuple[Actor, Chunk]:
         """A row of the chunk, and the actor after the step: with a new beta where an episode ended."""
-        fresh = self.draw_betas(state, settings, key) if self.config.beta_per == "episode" else actor.delta
+        fresh = self.draw_betas(state, settings, key) if self.betas_of_episodes(settings) else actor.delta
         return record(actor, *choice, transition, settings.gamma, fresh)
 
     # --- update -------------------------------------------------------------------------------------------------------
@@ -121,7 +127,10 @@ class Srcpo(Learner[SrcpoConfig]):
         with jax.default_matmul_precision(PRECISIONS[config.precision].products):
             state, critic_metrics, taken = self.update_critics(state, settings, batch, for_critics)
             batch, taken = jax.tree.map(lambda leaf: leaf[: config.policy_chunks], (batch, taken))
-            minibatches = minibatches_of(batch, taken, config.groups, join=config.join_chunks)
+            # With a range of limits, rows of all limits together: regions share them out.
+            ranged = settings.constraints.range is not None
+            groups, join = (1, True) if ranged else (config.groups, config.join_chunks)
+            minibatches = minibatches_of(batch, taken, groups, join=join)
             state, policy_metrics, values = self.update_policy(state, settings, minibatches, for_policy)
             state, sampler_metrics = self.update_sampler(state, settings, minibatches, values, for_sampler)
         return replace(state, updates=state.updates + 1), critic_metrics | policy_metrics | sampler_metrics
@@ -136,8 +145,14 @@ class Srcpo(Learner[SrcpoConfig]):
     def update_policy(
         self, state: SrcpoState, settings: Settings, minibatches: Minibatch, key: PRNGKeyArray
     ) -> tuple[SrcpoState, Metrics, Float[Array, "U 1+C"]]:
-        """The average of one trust-region step per (beta, tau). Also J_R and J_C of every one, before its step."""
+        """The average of one trust-region step per (beta, tau). Also J_R and J_C of every one, before its step.
+
+        With a range of limits: the sum of one step per region.
+        """
         networks, risk = self.networks(state, settings), self.risk(state, settings)
+        if settings.constraints.range is not None:
+            fixed_of_range = (networks, risk, state, settings, self.config, self.combine)
+            return srcpo_range.update_policy(*fixed_of_range, minibatches, key)
         for_steps, for_entropy = jax.random.split(key)
         fixed = (networks, risk, state, settings, self.config, self.gradient_scale(settings))
         step = partial(primal.policy_step, *fixed, partial(self.combine, state, settings))
@@ -156,10 +171,10 @@ class Srcpo(Learner[SrcpoConfig]):
     ) -> tuple[SrcpoState, Metrics]:
         """Raise J(pi; beta) = J_R - K sum_i (J_Ci - d_i)_+ in the sampler's parameters.
 
-        values: J_R and J_C of every (beta, tau).
+        values: J_R and J_C of every (beta, tau), or of every region of a range of limits.
         """
         rule, networks, sampler = self.config.sampler_gradient, self.networks(state, settings), state.sampler
-        aim, penalty = settings.aim(state.noise, state.looks, state.doubt), settings.penalty
+        aim, penalty = self.aim(state, settings), settings.penalty
         if rule == "quantile":
             wanted = moved_to_quantiles(sampler, networks, minibatches, settings.sampler_rate, aim, key)
             loss, gradient = -penalized(values, penalty, aim).mean(), sampler.phi - wanted
@@ -173,17 +188,31 @@ class Srcpo(Learner[SrcpoConfig]):
         step, memory = sampler_optimizer(rule).update(gradient, state.sampler_optimizer)
         phi = wanted if rule == "quantile" else descended(sampler.phi, settings.sampler_rate * step)
         sampler = replace(sampler, phi=phi)
-        beta = settings.constraints.beta(sampler.mode)
-        metrics = {"sampler_loss": loss, "sampler_mode": sampler.mode, "beta": beta.reshape(-1)}
+        constraints, limits = settings.constraints, settings.constraints.range
+        metrics = {"sampler_loss": loss, "sampler_mode": sampler.mode}
+        if limits is None:
+            metrics["beta"] = constraints.beta(sampler.mode).reshape(-1)
+        else:
+            metrics["region_beta"] = constraints.beta(limits.delta_at(sampler.mode, limits.knots)).reshape(-1)
         return replace(state, sampler=sampler, sampler_optimizer=memory), metrics
 
     # --- choices ------------------------------------------------------------------------------------------------------
 
     def risk(self, state: SrcpoState, settings: Settings) -> SubRisk:
         """How risks are seen. Where initial states tell them, at the betas of now, not of many updates ago."""
-        at_present = self.config.estimator == "initial" and self.config.beta_per == "episode"
+        at_present = self.config.estimator == "initial" and self.betas_of_episodes(settings)
         now = state.sampler.mode if at_present else None
         return SubRisk(settings.constraints, settings.gamma, self.config.slope, now)
+
+    def betas_of_episodes(self, settings: Settings) -> bool:
+        """Whether betas change with episodes: where limits do, betas have to."""
+        return self.config.beta_per == "episode" or settings.constraints.range is not None
+
+    def aim(self, state: SrcpoState, settings: Settings) -> Float[Array, "... C"]:
+        """What the learner keeps each risk under; of a range, in each region."""
+        if settings.constraints.range is not None:
+            return srcpo_range.aims(state, settings)
+        return settings.aim(state.noise, state.looks, state.doubt)
 
     def gradient_scale(self, settings: Settings) -> Float[Array, ""]:
         """From means over states to gradients of J: 1 / (1 - gamma)."""
@@ -217,8 +246,11 @@ class Srcpo(Learner[SrcpoConfig]):
 
     # --- what a run ships ---------------------------------------------------------------------------------------------
 
-    def num_betas(self, settings: Any) -> int:
-        return int(settings.constraints.num_betas)
+    def delta_width(self, settings: Any) -> int:
+        return int(settings.constraints.delta_width)
+
+    def num_inputs(self, settings: Any) -> int:
+        return int(settings.constraints.num_inputs)
 
     def shared_delta(self, state: SrcpoState) -> Float[Array, " n"]:
         return state.sampler.mode

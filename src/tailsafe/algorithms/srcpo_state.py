@@ -44,6 +44,12 @@ class SrcpoConfig(PrimalConfig):
         "the quantiles of the current policy's costs (explicit; quantile: a share sampler_rate of the way).",
         part="sampler",
     )
+    regions: int = setting(
+        8,
+        "Of a range of limits (0.01..0.05/step): parts in which estimates, weights and the sampler are kept apart.",
+        part="constraints",
+        within="[2, 64]",
+    )
     # A policy that does not see (D, b) can only follow the mean over them. As if every visited state were initial, far
     # more rows have a say, in nearly the same direction.
     slope: Literal["shifted", "visited"] = setting(

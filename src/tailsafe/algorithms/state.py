@@ -324,6 +324,8 @@ class PrimalState(LearnerState):
 
     estimate (C,): J_C as estimated, averaged like the policies. offset (C,): what validations say is missing of it;
     doubt (C,): standard error of the offset, 0 before the first validation.
+
+    With a range of limits all but `average` have one more axis in front, the regions.
     """
 
     bias: Float[Array, " C"]

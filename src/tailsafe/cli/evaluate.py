@@ -19,6 +19,7 @@ from tailsafe.terminal import escaped
 
 if TYPE_CHECKING:
     from tailsafe.evaluation.verdict import ConstraintReport, Evaluation, Interval
+    from tailsafe.policies.metadata import PolicyDescription
 
 COLOURS = {"met": "green", "met (bootstrap, no guarantee)": "cyan", "violated": "red", "cannot tell": "yellow"}
 
@@ -26,6 +27,12 @@ COLOURS = {"met": "green", "met (bootstrap, no guarantee)": "cyan", "violated": 
 @app.command()
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder, a saved policy, or pretrained:NAME.")],
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LIMIT", help="Ask a policy for a range of limits for this one, as 0.02/step; one for each cost."
+        ),
+    ] = None,
     episodes: Annotated[int, typer.Option(min=2, max=MOST_EPISODES, help="Fresh episodes to play.")] = 500,
     seed: Annotated[
         int, typer.Option(min=0, max=2**31 - 1, help="Of environments (never training's) and actions.")
@@ -65,18 +72,20 @@ def evaluate(
     if plot is not None and len(folders) > 1:
         raise InputError(f"{run} holds {len(folders)} runs, which one picture cannot show: evaluate one without --plot")
     policies = [load_policy(folder) for folder in folders]
+    wanted = [requested(policy.description, limit) for policy in policies]
     for folder in folders:
         check_writable(folder / FILE_NAME)
         check_writable(folder / TABLE_NAME)
     for folder in folders:
         warn_of_differences(folder / "config.json")
     reports = []
-    for folder, policy in zip(folders, policies, strict=True):
+    for folder, policy, asked in zip(folders, policies, wanted, strict=True):
         with EpisodeBar(quiet=json, total=episodes) as progress:
             result = play_and_judge(
                 policy,
                 episodes,
                 seed,
+                limit=asked,
                 confidence=confidence,
                 deterministic=deterministic,
                 interval=cast(Literal["distribution-free", "bootstrap"], interval),
@@ -99,6 +108,21 @@ def evaluate(
             console().print(f"next: {result.next_step}", markup=False)
     if json:
         emit_json(reports[0] if len(reports) == 1 else {"runs": reports})
+
+
+def requested(described: PolicyDescription, texts: list[str] | None) -> list[float] | None:
+    """The limits of --limit in the units of training; None without any. An `InputError` outside of the range."""
+    if not texts:
+        return None
+    from tailsafe.training.config import parse_limit
+
+    stated = [parse_limit(text, described.constraints[0].unit) for text in texts]
+    costs = len(described.constraints)
+    if len(stated) not in (1, costs):
+        raise InputError(f"{len(stated)} limits for {costs} costs ({', '.join(described.task.cost_names)})")
+    wanted = [described.in_own_unit(i, *stated[i % len(stated)]) for i in range(costs)]
+    described.asked(wanted)
+    return wanted
 
 
 def _healthy(folders: list[Path]) -> list[Path]:
@@ -182,8 +206,7 @@ def _print(result: Evaluation) -> None:
                 f"{escaped(report.description.name)}: about {report.episodes_needed} episodes would confirm the limit "
                 f"whatever the distribution of the costs (--episodes {report.episodes_needed})"
             )
-    if result.exact is not None:
-        exact = result.exact
+    for exact in result.exact_front or ([] if result.exact is None else [result.exact]):
         kept = "[green]kept[/]" if exact.feasible else "[red]broken[/]"
         risks = ", ".join(f"{risk:.6g}" for risk in exact.risks)
         limits = ", ".join(f"{limit:g}" for limit in exact.limits)

@@ -58,7 +58,9 @@ def train(
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="LIMIT", help="0.025/step, 2.5/discounted or 25/episode; repeats like --risk. (default: the task's)"
+            metavar="LIMIT",
+            help="0.025/step, 2.5/discounted or 25/episode, or a range as 0.01..0.05/step; repeats like --risk. "
+            "(default: the task's)",
         ),
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Control steps, over all environments.")] = None,
@@ -99,11 +101,11 @@ def train(
     """
     from tailsafe.envs.finding import parse_arguments
     from tailsafe.risk import parse_spectrum
-    from tailsafe.training.config import DEFAULT_LOG, TrainConfig, parse_limit, parse_settings
+    from tailsafe.training.config import DEFAULT_LOG, TrainConfig, parse_limits, parse_settings
     from tailsafe.training.plan import default_unit
 
     risks = [parse_spectrum(text) for text in risk or ()]
-    limits = [parse_limit(text, default_unit(task)) for text in limit or ()]
+    limits = [parse_limits(text, default_unit(task)) for text in limit or ()]
     config = TrainConfig(
         task=task,
         algorithm=algo,

@@ -31,15 +31,20 @@ from tailsafe.evaluation.sequential import BATCH, Limit, Proof, in_sequence, pro
 from tailsafe.evaluation.verdict import Interval, largest_return, student_interval
 from tailsafe.files import read_object, write_json
 from tailsafe.policies.metadata import Fields, PolicyDescription, Unit
-from tailsafe.policies.policy import LoadedPolicy, attach_certificate, load_policy, policy_digest, save_policy
+from tailsafe.policies.policy import (
+    POINTS,
+    LoadedPolicy,
+    attach_certificate,
+    load_policy,
+    policy_digest,
+    save_policy,
+)
 from tailsafe.policies.pretrained import own_copy
 
 FILE_NAME, FOLDER, CERTIFIED = "certificate.json", "certificate", "certified"
 FORMAT = 1
 # Of the error, for checkpoints before the last. It makes the bound of the policy itself a few percent wider.
 LATE_SHARE = 0.2
-# Limits that a policy trained for a range is asked for.
-POINTS = 8
 # Episodes at most, unless the user says otherwise.
 BUDGET = 10_000
 # A picture of the proof begins at so many episodes.
@@ -89,8 +94,14 @@ def requests_of(run: Path, points: int = POINTS) -> Search:
     first.
     """
     policy = load_policy(run)
-    request = tuple(constraint.limit for constraint in policy.description.constraints)
-    return Search((Candidate("policy", request, lambda: policy),), "shares")
+    described = policy.description
+    if not described.ranged:
+        return Search((Candidate("policy", described.request, lambda: policy),), "shares")
+    asked = [
+        Candidate(f"request-{i}", one.limit, lambda one=one: one)  # type: ignore[misc]
+        for i, one in enumerate(policy.across(points), 1)
+    ]
+    return Search(tuple(asked), "sequence")
 
 
 def search_of(run: Path) -> Search:
@@ -246,9 +257,9 @@ class Certificate:
     def keep(self, run: Path) -> None:
         """Write certificate.json beside the policy and, if something was certified, what into the policy file.
 
-        A certified checkpoint becomes a policy of its own, in the folder `certified`; the run's policy stays. A file
-        about another environment becomes certificate.ENVIRONMENT.json, and what was certified in the environment of
-        training stays in the policy file.
+        A certified checkpoint becomes a policy of its own, in the folder `certified`; the run's policy stays. Of a
+        policy for a range of limits the file then asks for what was certified. A file about another environment becomes
+        certificate.ENVIRONMENT.json, and what was certified in the environment of training stays in the policy file.
         """
         report = self.to_json()
         path = _home(run) / FILE_NAME
@@ -264,11 +275,11 @@ class Certificate:
             if self.chosen is self.findings[0] or self.rule == "sequence":
                 before = load_policy(run).description.certificate
                 if self.played.trained_in is None or before is None or before.get("trained_in") is not None:
-                    attach_certificate(run, proven)
+                    attach_certificate(run, proven, self.chosen.candidate.request if self.rule == "sequence" else None)
             else:
                 policy = self.chosen.candidate.load()
                 described = replace(policy.description, certificate=proven)
-                save_policy(_home(run) / CERTIFIED, policy.network, policy.normalizer, policy.delta, described)
+                save_policy(_home(run) / CERTIFIED, policy.network, policy.normalizer, policy.modes, described)
         write_json(path, report)
 
 

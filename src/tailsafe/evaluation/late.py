@@ -53,8 +53,8 @@ def _policy(arrays: dict[str, Any], steps: int, shipped: LoadedPolicy) -> Loaded
         tensor.shape for tensor in (*tensors_of(shipped.network).values(), shipped.normalizer.mean)
     ]:
         raise ValueError("the checkpoint has networks of another shape")
-    delta = shipped.delta
-    if shipped.description.num_betas:
+    delta = shipped.modes
+    if delta.size:
         phi, deviation = (jnp.asarray(arrays[f"{_LEARNER}sampler.{name}"]) for name in ("phi", "deviation"))
         delta = Sampler(phi, deviation).mode
     description = replace(shipped.description, steps=steps, certificate=None)

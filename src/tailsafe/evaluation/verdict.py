@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +27,7 @@ from tailsafe.evaluation.exact import ExactEvaluation, evaluate_on_problem
 from tailsafe.evaluation.played import Played, beside, other_place, played_in
 from tailsafe.files import read_object, write_json
 from tailsafe.policies.metadata import ConstraintDescription, PolicyDescription, discounted_length
-from tailsafe.policies.policy import LoadedPolicy, load_policy
+from tailsafe.policies.policy import POINTS, LoadedPolicy, load_policy
 from tailsafe.risk import Mean, SpectralRisk
 from tailsafe.risk.bootstrap import bootstrap_interval
 from tailsafe.risk.interval import risk_interval
@@ -132,8 +132,9 @@ class ConstraintReport:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """A policy's report. `episodes` holds the samples behind it; `exact` is for task `finite` alone. folder: of the run
-    or policy, where it was read from one. played: the environment of the episodes, which need not be the run's.
+    """A policy's report. `episodes` holds the samples behind it; `exact` is for task `finite` alone, and `exact_front`
+    for its policies for a range of limits: the same for limits across it. folder: of the run or policy, where it was
+    read from one. played: the environment of the episodes, which need not be the run's.
     """
 
     played: Played
@@ -147,6 +148,7 @@ class Evaluation:
     constraints: tuple[ConstraintReport, ...]
     exact: ExactEvaluation | None = None
     folder: Path | None = None
+    exact_front: tuple[ExactEvaluation, ...] = ()
 
     @property
     def policy(self) -> PolicyDescription:
@@ -190,6 +192,8 @@ class Evaluation:
         }
         if self.metrics:
             report["metrics"] = [{"name": name, **measured.to_json()} for name, measured in self.metrics.items()]
+        if self.exact_front:
+            return report | {"exact": [exact.to_json() for exact in self.exact_front]}
         return report if self.exact is None else report | {"exact": self.exact.to_json()}
 
     @property
@@ -268,6 +272,7 @@ def evaluate(
     episodes: int = 500,
     seed: int = 0,
     *,
+    limit: float | Sequence[float] | None = None,
     confidence: float = 0.95,
     deterministic: bool = False,
     interval: IntervalName = "distribution-free",
@@ -283,13 +288,15 @@ def evaluate(
     Args:
       run: a run folder, a policy's folder or file, `pretrained:NAME`, or a loaded policy.
       seed: of environments and actions; environments are drawn apart from training's (`episodes.SEED_OFFSET`).
+      limit: what a policy for a range of limits is asked for, in the unit of training; see `load_policy`.
       deterministic: play the likeliest actions instead of random ones (the constraints were on the random policy).
       interval: which bounds decide the verdicts.
       environment: the environment instead of the one that the policy names: its name, or what builds it.
       env_args: arguments of the environment in place of those of the run, one by one.
       trust: build the environment that the policy names, though you have not trained on it on this machine.
       backend: engine of the built-in tasks.
-      exact: for task `finite`, also evaluate without sampling and solve for the optimum.
+      exact: for task `finite`, also evaluate without sampling and solve for the optimum; for a range of limits without
+        `limit` at several of them.
     """
     if episodes < 2:
         raise InputError(f"episodes is {episodes}; bounds need at least 2")
@@ -299,7 +306,9 @@ def evaluate(
         raise InputError(f"seed is {seed!r}; it must be a whole number from 0 to {2**31 - 1}")
     if interval not in ("distribution-free", "bootstrap"):
         raise InputError(f"interval is {interval!r}; it must be distribution-free or bootstrap")
-    policy = run if isinstance(run, LoadedPolicy) else load_policy(run)
+    policy = run if isinstance(run, LoadedPolicy) else load_policy(run, limit=limit)
+    if isinstance(run, LoadedPolicy) and limit is not None:
+        policy = policy.asked(limit)
     stage = open_stage(policy.description, episodes, environment, backend, env_args=env_args, trust=trust)
     try:
         place = played_in(policy.description, stage)
@@ -317,6 +326,9 @@ def evaluate(
         evaluate_on_problem(policy, deterministic=deterministic) if finite else None,
         place,
     )
+    if finite and policy.description.ranged and limit is None:
+        front = tuple(evaluate_on_problem(asked, deterministic=deterministic) for asked in policy.across(POINTS))
+        report = replace(report, exact_front=front)
     return report if isinstance(run, LoadedPolicy) else replace(report, folder=Path(run))
 
 

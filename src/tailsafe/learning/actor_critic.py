@@ -47,10 +47,10 @@ class ActorCritic:
         """What networks see of an (augmented) state and a beta."""
         parts = [states.observation if self.normalizer is None else self.normalizer(states.observation, self.clip)]
         if self.augmented:
-            limit = self.constraints.limit
+            limit = self.constraints.limits(states.delta)
             scale = jnp.where(limit > 0, limit, self.constraints.largest_return)
             parts += [jnp.minimum(states.cost_so_far / scale, _LARGEST_SHARE_PAID), states.discount[..., None]]
-        return jnp.concatenate([*parts, states.delta], axis=-1)
+        return jnp.concatenate([*parts, self.constraints.shown(states.delta)], axis=-1)
 
     def act(self, features: Float[Array, "... i"], key: PRNGKeyArray) -> tuple[Array, Array]:
         """The policy's outputs (..., D) and a raw action (..., A) drawn from them."""

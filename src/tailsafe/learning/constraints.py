@@ -7,8 +7,9 @@ same number of levels M; `stack_constraints` pads shorter spectra with levels th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from jax.scipy.special import ndtri
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 
+from tailsafe.learning.limit_range import LimitRange
 from tailsafe.risk import dual
 from tailsafe.risk.step import StepSpectrum
 
@@ -27,32 +29,71 @@ from tailsafe.risk.step import StepSpectrum
 class Constraints:
     """The constraints of a run.
 
-    eta (C, M): levels. alpha (C, M-1): break points. limit (C,): d_i, on the discounted sum. largest_return (C,): the
-    largest discounted cost sum there can be, C_max / (1 - gamma); no beta above it is of use.
+    eta (C, M): levels. alpha (C, M-1): break points. limit (C,): d_i, on the discounted sum; of a range the lowest.
+    largest_return (C,): the largest discounted cost sum there can be, C_max / (1 - gamma); no beta above it is of use.
+    range: of limits, None for one limit each.
+
+    `delta` below stands for what networks are conditioned on: increments of all dual variables in [0, 1], all
+    constraints side by side, and with a range behind them the position of the limit (see `limit_range`).
     """
 
     eta: Float[Array, "C M"]
     alpha: Float[Array, "C M-1"]
     limit: Float[Array, " C"]
     largest_return: Float[Array, " C"]
+    range: LimitRange | None = None
 
     @property
     def num_betas(self) -> int:
         """How many dual variables there are in all: C (M - 1)."""
         return self.alpha.shape[-1] * self.alpha.shape[-2]
 
+    @property
+    def delta_width(self) -> int:
+        """Entries of `delta`."""
+        return self.num_betas + (self.range is not None)
+
+    @property
+    def num_inputs(self) -> int:
+        """How many numbers networks see of `delta`."""
+        return self.num_betas + (0 if self.range is None else self.range.regions)
+
+    def shown(self, delta: Float[Array, "... n"]) -> Float[Array, "... i"]:
+        """What networks see of `delta`: the increments and, of a position, how much it belongs to each region."""
+        if self.range is None:
+            return delta
+        return jnp.concatenate([delta[..., :-1], self.range.memberships(delta[..., -1])], axis=-1)
+
+    def limits(self, delta: Float[Array, "... n"]) -> Float[Array, "... C"]:
+        """The limits in force; (C,) where there is one for all."""
+        return self.limit if self.range is None else self.limit * self.range.factors(delta[..., -1])
+
+    def knot_limits(self) -> Float[Array, "R C"]:
+        """Of a range: the limits at its knots."""
+        assert self.range is not None
+        return self.limit * self.range.factors(self.range.knots)
+
+    def with_limit(self, limit: Float[Array, " C"]) -> Constraints:
+        """The same constraints with this one limit each."""
+        return replace(self, limit=limit, range=None)
+
     def beta(self, delta: Float[Array, "... n"]) -> Float[Array, "C ... M-1"]:
-        """Dual variables from increments in [0, 1] (all constraints side by side), by stick-breaking.
+        """Dual variables by stick-breaking from increments.
 
         beta[k] = beta[k-1] + delta[k] (bound[k] - beta[k-1]): ordered, inside the bounds that every feasible beta
         obeys, and able to reach all of them. With one break point (CVaR) it is beta = delta d.
         """
         bounds = jax.vmap(dual.beta_bounds)(self.eta, self.alpha, self.limit)
-        bounds = jnp.minimum(bounds, self.largest_return[:, None])
+        if self.range is not None:  # bounds are proportional to limits
+            factors = jnp.moveaxis(self.range.factors(delta[..., -1]), -1, 0)
+            delta = delta[..., :-1]
+            bounds = bounds.reshape(bounds.shape[0], *(1,) * (delta.ndim - 1), bounds.shape[1]) * factors[..., None]
+            bounds = jnp.minimum(bounds, self.largest_return.reshape(-1, *(1,) * delta.ndim))
+        else:
+            bounds = jnp.minimum(bounds, self.largest_return[:, None])
+            bounds = bounds.reshape(bounds.shape[0], *(1,) * (delta.ndim - 1), bounds.shape[1])
         delta = jnp.moveaxis(delta.reshape(*delta.shape[:-1], *self.alpha.shape), -2, 0)
-        bounds = jnp.broadcast_to(
-            bounds.reshape(bounds.shape[0], *(1,) * (delta.ndim - 2), bounds.shape[1]), delta.shape
-        )
+        bounds = jnp.broadcast_to(bounds, delta.shape)
         betas: list[Array] = []
         for k in range(delta.shape[-1]):
             previous = betas[-1] if betas else jnp.zeros_like(delta[..., 0])
@@ -125,11 +166,17 @@ class Constraints:
 
 
 def stack_constraints(
-    spectra: Sequence[StepSpectrum], limits: Sequence[float], largest_return: Sequence[float], least_cells: int = 2
+    spectra: Sequence[StepSpectrum],
+    limits: Sequence[float],
+    largest_return: Sequence[float],
+    least_cells: int = 2,
+    highest: Sequence[float] | None = None,
+    regions: int = 0,
 ) -> Constraints:
     """The arrays of constraints with these spectra and limits (on the discounted sums).
 
     least_cells: how many levels they have at least. Two: a policy always has a dual variable to be conditioned on.
+    highest: where limits are ranges that begin at `limits`, where they end. regions: of such a range.
     """
     cells = max(least_cells, *(spectrum.cells for spectrum in spectra))
 
@@ -144,4 +191,11 @@ def stack_constraints(
         alpha=jnp.asarray(np.stack(alpha), float),
         limit=jnp.asarray(limits, float),
         largest_return=jnp.asarray(largest_return, float),
+        range=None if highest is None else LimitRange.create(_spread(limits, highest), regions),
     )
+
+
+def _spread(lowest: Sequence[float], highest: Sequence[float]) -> Float[Array, " C"]:
+    """log(highest / lowest), 0 for a single limit (which may be zero)."""
+    pairs = zip(lowest, highest, strict=True)
+    return jnp.asarray([0.0 if high == low else math.log(high / low) for low, high in pairs], float)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,22 +17,32 @@ from tailsafe.learning.risk_estimates import RiskModel
 from tailsafe.learning.trust_region import Matvec, agreement, conjugate_gradient, fisher_product, inner_products
 
 
-def policy_gradients(
+class RowGradients(NamedTuple):
+    """What gradients in the policy's parameters are made of.
+
+    by_state (1 + C, B, D): of every signal in the network's outputs at each row. weights (B,): of the rows, sum one.
+    pull_back: from (B, D) in outputs to (P,) in parameters. fisher: products with the Fisher matrix.
+    """
+
+    by_state: Float[Array, "1+C B D"]
+    weights: Float[Array, " B"]
+    pull_back: Callable[[Array], Any]
+    fisher: Matvec
+
+
+def row_gradients(
     networks: ActorCritic,
     risk: RiskModel,
     minibatch: Minibatch,
-    horizon: Float[Array, ""],
     damping: float,
     key: PRNGKeyArray,
     *,
     score: bool = False,
     discounted: bool = False,
-) -> tuple[Float[Array, "2 1+C P"], Matvec]:
-    """Gradients of J_R and of every J_Ci in the policy's parameters, and products with its Fisher matrix.
+) -> RowGradients:
+    """Of J_R and every J_Ci. score: advantages of the actions taken times scores, else pathwise through the critics.
 
-    The gradients come from two halves of the environments, each an estimate by itself; their mean is the estimate from
-    all rows. horizon: from means over states to gradients of J, 1 / (1 - gamma). score: advantages of the actions taken
-    times scores, else pathwise through the critics. discounted: states count by gamma^t, else alike.
+    discounted: states count by gamma^t, else alike.
     """
     states, actions = minibatch.states, networks.actions
     parameters, unravel = ravel_pytree(networks.policy)
@@ -48,10 +59,32 @@ def policy_gradients(
         by_state = _scores(networks, minibatch, weights, outputs)
     else:
         by_state = _pathwise(networks, risk, minibatch, features, outputs, key)
+    return RowGradients(by_state, weights, pull_back, fisher_product(outputs_of, parameters, actions, weights, damping))
+
+
+def policy_gradients(
+    networks: ActorCritic,
+    risk: RiskModel,
+    minibatch: Minibatch,
+    horizon: Float[Array, ""],
+    damping: float,
+    key: PRNGKeyArray,
+    *,
+    score: bool = False,
+    discounted: bool = False,
+) -> tuple[Float[Array, "2 1+C P"], Matvec]:
+    """Gradients of J_R and of every J_Ci in the policy's parameters, and products with its Fisher matrix.
+
+    The gradients come from two halves of the environments, each an estimate by itself; their mean is the estimate from
+    all rows. horizon: from means over states to gradients of J, 1 / (1 - gamma). score, discounted: `row_gradients`.
+    """
+    by_state, weights, pull_back, fisher = row_gradients(
+        networks, risk, minibatch, damping, key, score=score, discounted=discounted
+    )
     second = jnp.arange(weights.shape[0]) % minibatch.initial_observation.shape[0] % 2
     shares = 2 * weights * jnp.stack([1 - second, second])
     pulled = jax.vmap(jax.vmap(lambda part: pull_back(part)[0]))(shares[:, None, :, None] * by_state)
-    return pulled * horizon, fisher_product(outputs_of, parameters, actions, weights, damping)
+    return pulled * horizon, fisher
 
 
 def _scores(

@@ -80,8 +80,14 @@ def calibrated(
     """
     risks, ended = jax.vmap(risk.finished_risks)(minibatches.steps)
     found = (risks * ended[:, None]).sum(0) / jnp.maximum(ended.sum(), 1.0)
-    error = found - values[:, 1:].mean(0)
-    seen = ended.sum() > 0
+    return looked(before, found, values[:, 1:].mean(0), ended.sum() > 0, gain)
+
+
+def looked(
+    before: Calibration, found: Float[Array, " C"], expected: Float[Array, " C"], seen: Array, gain: Float[Array, ""]
+) -> Calibration:
+    """After a look at finished episodes with these risks, where critics expected others. seen: if there were any."""
+    error = found - expected
     return Calibration(
         before.bias + gain * jnp.where(seen, error, 0.0),
         before.noise + gain * jnp.where(seen, error**2 - before.noise, 0.0),

@@ -20,7 +20,10 @@ _LEVELS = (1e-6, 1 - 1e-6)
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Sampler:
-    """phi (n,): the mode of increment k is sigmoid(phi[k]). deviation (): of the untruncated normal."""
+    """phi (n,): the mode of increment k is sigmoid(phi[k]). deviation (): of the untruncated normal.
+
+    Leading axes of phi are samplers side by side: one for each region of a range of limits, or for each draw.
+    """
 
     phi: Float[Array, " n"]
     deviation: Float[Array, ""]
@@ -29,6 +32,11 @@ class Sampler:
     def mode(self) -> Float[Array, " n"]:
         """The likeliest increments."""
         return jax.nn.sigmoid(self.phi)
+
+    def between(self, memberships: Float[Array, "... R"]) -> Sampler:
+        """Of samplers (R, n) of regions: those of draws that belong so much to each; modes are interpolated."""
+        mode = memberships @ self.mode
+        return Sampler(jnp.log(mode / (1 - mode)), self.deviation)
 
     def sample(self, key: PRNGKeyArray, rows: tuple[int, ...], uniform_share: Array | float = 0.0) -> Array:
         """Increments (*rows, n) by the inverse CDF, differentiable in phi; a share of them uniform on [0, 1]."""

@@ -6,15 +6,17 @@ J(pi; beta) = J_R - K sum_i (J_Ci - d_i)_+ for one sampled beta.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from tailsafe.learning.actor_critic import ActorCritic
 from tailsafe.learning.batches import Minibatch, initial_states
 from tailsafe.learning.constraints import Constraints
+from tailsafe.learning.regions import nearest_region
 from tailsafe.learning.sampler import Sampler
 from tailsafe.learning.sub_risk import values_at
 
@@ -67,16 +69,21 @@ def pathwise_gradient(
 ) -> tuple[Float[Array, ""], Float[Array, " n"]]:
     """-J at fresh betas and its gradient through g_beta, the conjugate and the critics' input.
 
-    shifted: risks are those from initial states; else of all visited ones as if initial. explicit: descend the risks
-    alone, and only through g_beta and the conjugate (Theorem 6.2), in units of the largest returns.
+    limit (C,), or (R, C) with a range of limits: what each region's sampler keeps. shifted: risks are those from
+    initial states; else of all visited ones as if initial. explicit: descend the risks alone, and only through g_beta
+    and the conjugate (Theorem 6.2), in units of the largest returns.
     """
-    constraints = networks.constraints
-    count = minibatches.steps.reward.shape[0]
+    constraints, limits = networks.constraints, networks.constraints.range
+    count = minibatches.steps.reward.shape[0] if limits is None else limits.regions
     for_delta, for_values = jax.random.split(key)
     keys = jax.random.split(for_values, count)
+    if limits is not None:  # every region hears all states
+        minibatches = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[0], (count, *leaf.shape[1:])), minibatches)
 
     def loss_of(phi: Array) -> Array:
         fresh = Sampler(phi, sampler.deviation).sample(for_delta, (count,))
+        if limits is not None:
+            fresh = jnp.concatenate([fresh, limits.knots[:, None]], axis=-1)
 
         def of_one(minibatch: Minibatch, delta: Array, key: Array) -> Array:
             states = minibatch.states
@@ -106,9 +113,50 @@ def moved_to_quantiles(
 
     Of the episodes that finished in the batch, if these are many; else of the critics' returns from initial states.
     No further than I(beta) = the aim: beyond it no policy satisfies the constraint.
+
+    With a range of limits: aim (R, C), phi (R, n), one sampler for each region, which follows the episodes whose limits
+    are nearest to its own.
     """
-    constraints, mode = networks.constraints, sampler.mode
-    quantiles = _cost_quantiles(networks, minibatches, mode, constraints, key)
+    constraints, mode, limits = networks.constraints, sampler.mode, networks.constraints.range
+    finished = _finished(minibatches, constraints.limit.shape[0])
+    if limits is None:
+        quantiles = _cost_quantiles(networks, minibatches, mode, *finished, key)
+        return _towards(constraints, mode, quantiles, share, aim)
+
+    position = minibatches.steps.delta[..., -1].reshape(-1)
+    near = nearest_region(limits, position)
+    knots = constraints.knot_limits()
+
+    def of_region(mode: Array, delta: Array, near: Array, limit: Array, aim: Array, key: Array) -> Array:
+        total = finished.total * limit / (constraints.limit * limits.factors(position))
+        quantiles = _cost_quantiles(networks, minibatches, delta, total, finished.ended & near, key)
+        return _towards(constraints.with_limit(limit), mode, quantiles, share, aim)
+
+    keys = jax.random.split(key, limits.regions)
+    return jax.vmap(of_region)(mode, limits.delta_at(mode, limits.knots), near, knots, aim, keys)
+
+
+class _Finished(NamedTuple):
+    """total (B, C): the discounted costs of every row's episode up to there. ended (B,): whether it ended there."""
+
+    total: Float[Array, "B C"]
+    ended: Bool[Array, " B"]
+
+
+def _finished(minibatches: Minibatch, costs: int) -> _Finished:
+    steps = minibatches.steps
+    total = (steps.cost_so_far + steps.discount[..., None] * steps.costs).reshape(-1, costs)
+    return _Finished(total, steps.done.reshape(-1))
+
+
+def _towards(
+    constraints: Constraints,
+    mode: Float[Array, " n"],
+    quantiles: Float[Array, "C M-1"],
+    share: Float[Array, ""],
+    aim: Float[Array, " C"],
+) -> Float[Array, " n"]:
+    """phi after the mode went a share of the way to these quantiles."""
     limit = constraints.limit
     free = jnp.where(limit > 0, aim / jnp.where(limit > 0, limit, 1.0), 1.0)
     wanted = constraints.increments(quantiles, free)
@@ -117,17 +165,21 @@ def moved_to_quantiles(
 
 
 def _cost_quantiles(
-    networks: ActorCritic, minibatches: Minibatch, mode: Array, constraints: Constraints, key: PRNGKeyArray
+    networks: ActorCritic,
+    minibatches: Minibatch,
+    delta: Float[Array, " n"],
+    total: Float[Array, "B C"],
+    ended: Bool[Array, " B"],
+    key: PRNGKeyArray,
 ) -> Float[Array, "C M-1"]:
+    """Of the totals of the rows that ended, if these are many; else of the critics' returns at `delta`."""
+    constraints = networks.constraints
     observations = minibatches.initial_observation
     observations = observations.reshape(-1, observations.shape[-1])
     costs = constraints.limit.shape[0]
-    states = initial_states(observations, jnp.broadcast_to(mode, (observations.shape[0], mode.shape[0])), costs)
+    states = initial_states(observations, jnp.broadcast_to(delta, (observations.shape[0], delta.shape[0])), costs)
     atoms = networks.atoms_at(states, key)[1:].reshape(costs, -1)
     expected = jax.vmap(jnp.quantile)(atoms, constraints.alpha)
-    steps = minibatches.steps
-    total = (steps.cost_so_far + steps.discount[..., None] * steps.costs).reshape(-1, costs)
-    ended = steps.done.reshape(-1)
     count = ended.sum()
     # Sorted, with what has not ended behind all else: quantile alpha is number floor(alpha count).
     ordered = jnp.sort(jnp.where(ended[:, None], total, jnp.inf), axis=0)

@@ -28,8 +28,8 @@ class SubRisk:
     """Risks as SRCPO sees them.
 
     slope: whether the gradient of a risk counts returns together with the cost so far (shifted), or as if every
-    visited state were initial. now (n,): increments at which values and episodes are judged; None: those that were in
-    force.
+    visited state were initial. now (n,): increments at which values and episodes are judged (of a range of limits
+    (R, n): those of its regions); None: those that were in force.
     """
 
     constraints: Constraints
@@ -49,20 +49,29 @@ class SubRisk:
         self, networks: ActorCritic, states: AugmentedStates, key: PRNGKeyArray, *, shifted: bool
     ) -> Float[Array, " 1+C"]:
         """(J_R, J_C1, ...) of the current policy: the mean of `values_at` over states."""
-        if self.now is not None:
-            states = replace(states, delta=jnp.broadcast_to(self.now, states.delta.shape))
+        states = replace(states, delta=self.judged_at(states.delta))
         values = values_at(self.constraints, networks, states, key, shifted=shifted)
         return values @ state_weights(states, shifted=shifted)
 
     def finished_risks(self, steps: Chunk) -> tuple[Float[Array, " C"], Float[Array, ""]]:
         """Mean E[g_beta(D)] + I of the episodes that ended among the steps (zero without any), and their number."""
-        delta = steps.delta if self.now is None else jnp.broadcast_to(self.now, steps.delta.shape)
-        beta = self.constraints.beta(delta)
+        risks, ended = self.ended_risks(steps)
+        return (risks * ended).sum(-1) / jnp.maximum(ended.sum(), 1.0), ended.sum()
+
+    def judged_at(self, delta: Float[Array, "... n"]) -> Float[Array, "... n"]:
+        """The increments at which rows are judged that were played at these."""
+        if self.now is None:
+            return delta
+        limits = self.constraints.range
+        return jnp.broadcast_to(self.now, delta.shape) if limits is None else limits.delta_at(self.now, delta[..., -1])
+
+    def ended_risks(self, steps: Chunk) -> tuple[Float[Array, "C B"], Float[Array, " B"]]:
+        """g_beta(D) + I of every step's episode up to there, and whether it ended there (1, else 0)."""
+        beta = self.constraints.beta(self.judged_at(steps.delta))
         total = sums_at_the_end(steps)
         risks = self.constraints.g(total[..., None], beta)[..., 0] + self.constraints.conjugate_integral(beta)
         matured = steps.done | (steps.discount * self.gamma <= _MATURE)
-        ended = (matured & (steps.discount > _MATURE)).astype(total.dtype)
-        return (risks * ended).sum(-1) / jnp.maximum(ended.sum(), 1.0), ended.sum()
+        return risks, (matured & (steps.discount > _MATURE)).astype(total.dtype)
 
     def sampled_risks(self, total: Float[Array, "C n"], delta: Float[Array, " m"]) -> Float[Array, " C"]:
         """E[g_beta(G)] + I of n finished episodes with these discounted cost sums."""

@@ -54,3 +54,19 @@ def _solve(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Arr
         others = rows[:, i] * (np.arange(n) != i)
         rows = (rows - others[:, None] * pivot[None, :]).at[i].set(pivot)
     return rows[:, n]
+
+
+def descended_qp(matrix: Float[Array, "n n"], vector: Float[Array, " n"], sweeps: int = 50) -> Float[Array, " n"]:
+    """About what `nonnegative_qp` finds, for any number of variables: by descent along one coordinate after the other.
+
+    Exact after one sweep where the matrix is diagonal; a zero row gets zero.
+    """
+    diagonal = jnp.diagonal(matrix)
+    scale = jnp.where(diagonal > 0, 1 / jnp.where(diagonal > 0, diagonal, 1.0), 0.0)
+
+    def descend(step: Array, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        i = step % vector.shape[0]
+        return x.at[i].set(jnp.maximum(x[i] + scale[i] * (vector[i] - matrix[i] @ x), 0.0))
+
+    found: Array = jax.lax.fori_loop(0, sweeps * vector.shape[0], descend, jnp.zeros_like(vector))
+    return found

@@ -25,7 +25,7 @@ from tailsafe.files import json_digest
 
 SEAL = "digest"
 _DIGESTS = "digests"
-_CHANGING = ("steps", "delta", "version", "certificate", SEAL)
+_CHANGING = ("steps", "delta", "version", "certificate", "request", SEAL)
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:

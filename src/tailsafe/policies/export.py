@@ -108,9 +108,9 @@ def export_safetensors(policy: LoadedPolicy, folder: Path | str) -> Exported:
     target = Path(folder)
     check_new(target)
     with new_folder(target) as partial:
-        save_policy(partial, policy.network, policy.normalizer, policy.delta, policy.description)
+        save_policy(partial, policy.network, policy.normalizer, policy.modes, policy.description)
         again = load_policy(partial)
-        parts = [(p.network, p.normalizer, p.delta, p.cost_scale) for p in (policy, again)]
+        parts = [(p.network, p.normalizer, p.modes, p.cost_scale) for p in (policy, again)]
         if not eqx.tree_equal(*parts) or again.description != policy.description:
             raise InputError(f"{target}: not written, since what was read again is another policy")
     return Exported(target, "safetensors", 0, 0.0, 0.0, 0.0, "tensors", "tailsafe")
@@ -120,7 +120,8 @@ def export_onnx(policy: LoadedPolicy, path: Path | str) -> Exported:
     """Write one ONNX file with everything inside: normaliser, the sampler's mode, network, squashing, action bounds.
 
     Inputs (N, ...) in float32: `observation`; `noise`, standard normal or, for discrete actions, Gumbel draws (zeros
-    give the likeliest action); for an augmented policy `cost_so_far` (N, C) and `discount` (N, 1). Outputs: `action`,
+    give the likeliest action); for an augmented policy `cost_so_far` (N, C) and `discount` (N, 1); for one that was
+    trained for a range of limits `limit` (N, C), what it is asked for, in the unit of training. Outputs: `action`,
     and `mean` and `log_std` before squashing, or `logits`. Played by onnxruntime, else by onnx's own evaluator, the
     file has to act as JAX does.
     """
@@ -214,8 +215,10 @@ def compare(policy: LoadedPolicy, play: Play, rows: int = OBSERVATIONS, seed: in
         single = _answers(policy, inputs, np.float32)
     actions = policy.description.actions
     rounding = _difference(actions, single, exact, inputs["noise"])
-    given = {name: values for name, values in inputs.items() if policy.augmented or name in ("observation", "noise")}
-    played = play(given)
+    names = {"observation", "noise"}
+    names |= {"cost_so_far", "discount"} if policy.augmented else set()
+    names |= {"limit"} if policy.description.ranged else set()
+    played = play({name: inputs[name] for name in inputs if name in names})
     outputs = [played[name] for name in ("mean", "log_std", "logits") if name in played]
     found = Answers(np.concatenate(outputs, axis=-1), played["action"])
     largest = _difference(actions, found, exact, inputs["noise"])
@@ -225,7 +228,7 @@ def compare(policy: LoadedPolicy, play: Play, rows: int = OBSERVATIONS, seed: in
 def questions(policy: LoadedPolicy, rows: int, seed: int) -> dict[str, NDArray[np.float32]]:
     """Inputs of a policy: half of the observations about as in training, half far out; half of the noise zero.
 
-    Costs so far reach twice beyond where networks see them cut; most are small.
+    Costs so far reach twice beyond where networks see them cut; most are small. Limits are from all of the range.
     """
     rng = np.random.default_rng(seed)
     mean, deviation = np.asarray(policy.normalizer.mean), np.asarray(policy.normalizer.deviation)
@@ -243,17 +246,26 @@ def questions(policy: LoadedPolicy, rows: int, seed: int) -> dict[str, NDArray[n
         "noise": noise,
         "cost_so_far": paid,
         "discount": rng.uniform(size=(rows, 1)),
+        "limit": _limits(policy, rng.uniform(size=(rows, scale.size))),
     }
     return {name: values.astype(np.float32) for name, values in inputs.items()}
+
+
+def _limits(policy: LoadedPolicy, position: Float[NDArray[np.float64], "N C"]) -> Float[NDArray[np.float64], "N C"]:
+    """Limits of each cost at these places of its range."""
+    low, high = np.array([constraint.ends for constraint in policy.description.constraints]).T
+    return np.asarray(low * np.where(low > 0, high / np.where(low > 0, low, 1.0), 1.0) ** position)
 
 
 def _answers(
     policy: LoadedPolicy, inputs: Mapping[str, NDArray[np.float32]], precision: type[np.floating[Any]]
 ) -> Answers:
     """What the policy's own code says, computed in `precision`."""
-    observation, noise, paid, discount = (
-        inputs[name].astype(precision) for name in ("observation", "noise", "cost_so_far", "discount")
+    observation, noise, paid, discount, limit = (
+        inputs[name].astype(precision) for name in ("observation", "noise", "cost_so_far", "discount", "limit")
     )
+    if policy.description.ranged:
+        policy = policy.asked_by_rows(limit)
     outputs = policy.outputs(observation, paid, discount[:, 0])
     embedded = policy.actions.embed(policy.actions.sample(jnp.asarray(outputs), jnp.asarray(noise)))
     return Answers(outputs, _flat_actions(policy.to_environment(np.asarray(embedded))))

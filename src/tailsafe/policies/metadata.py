@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
 
 from tailsafe._version import __version__
 from tailsafe.errors import InputError
@@ -21,6 +25,8 @@ _DTYPES = ("float16", "float32", "float64", *(f"{sign}int{bits}" for sign in (""
 T = TypeVar("T")
 # The largest that a double holds exactly, and more than anything here is counted to.
 LARGEST_WHOLE = 2**53
+# Of a limit that is asked for, where it stands at an end of the range.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -175,11 +181,20 @@ class NetworkDescription:
         )
 
 
+class LimitSpan(NamedTuple):
+    """Limits that one policy was trained for, in their unit. discounted_low: the lowest, on the discounted cost sum."""
+
+    low: float
+    high: float
+    discounted_low: float
+
+
 @dataclass(frozen=True)
 class ConstraintDescription:
     """One constraint: the measure as given, its limit in the unit as given, and what the learner made of them.
 
     risk_measure: SPEC. discounted_limit: on the discounted cost sum. eta (M,), alpha (M-1,): the step spectrum.
+    span: the limits that the policy was trained for, None if it was for one; `limit` is then the one it is asked for.
     """
 
     name: str
@@ -189,6 +204,23 @@ class ConstraintDescription:
     discounted_limit: float
     eta: tuple[float, ...]
     alpha: tuple[float, ...]
+    span: LimitSpan | None = None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest limit that it can be asked for."""
+        return (self.limit, self.limit) if self.span is None else (self.span.low, self.span.high)
+
+    def asked(self, limit: float) -> ConstraintDescription:
+        """The same for another limit of its range; an `InputError` outside."""
+        low, high = self.ends
+        if not low * (1 - _ROUNDING) <= limit <= high * (1 + _ROUNDING):
+            allowed = f"{low:g}..{high:g}/{self.unit}" if self.span else f"{low:g}/{self.unit} alone"
+            raise InputError(f"limit {limit:g}/{self.unit} of {self.name}: this policy was trained for {allowed}")
+        if self.span is None:
+            return self
+        limit = min(max(limit, low), high)
+        return replace(self, limit=limit, discounted_limit=self.span.discounted_low * (limit / low))
 
     @property
     def measure(self) -> SpectralRisk:
@@ -201,15 +233,17 @@ class ConstraintDescription:
         return StepSpectrum.normalized(self.eta, self.alpha)
 
     def to_json(self) -> dict[str, Any]:
+        """What a policy file says; of a range where it begins and ends, since requests come and go."""
+        lowest = self.asked(self.ends[0])
         return {
             "name": self.name,
             "risk_measure": self.risk_measure,
-            "limit": self.limit,
+            "limit": lowest.limit,
             "unit": self.unit,
-            "discounted_limit": self.discounted_limit,
+            "discounted_limit": lowest.discounted_limit,
             "eta": list(self.eta),
             "alpha": list(self.alpha),
-        }
+        } | ({} if self.span is None else {"highest": self.span.high})
 
     @classmethod
     def from_json(cls, fields: Fields) -> ConstraintDescription:
@@ -222,6 +256,11 @@ class ConstraintDescription:
             eta=fields.numbers("eta"),
             alpha=fields.numbers("alpha"),
         )
+        highest = fields.optional("highest", fields.number)
+        if highest is not None:
+            if not 0 < described.limit < highest:
+                raise InputError(f"{fields.place}.highest must be above the limit, which must be above zero")
+            described = replace(described, span=LimitSpan(described.limit, highest, described.discounted_limit))
         try:
             _ = described.measure, described.steps
         except InputError as error:
@@ -235,7 +274,8 @@ class PolicyDescription:
 
     largest_return: the largest discounted sum of each cost, inf where unknown. least_cells: see
     `stack_constraints`. conditioned: whether the policy sees the dual variables. steps: environment steps of training.
-    certificate: what `tailsafe certify` proved, if anything.
+    regions: of a range of limits, 0 without one (see `learning.limit_range`). certificate: what `tailsafe certify`
+    proved, if anything.
     """
 
     task: TaskDescription
@@ -250,6 +290,7 @@ class PolicyDescription:
     steps: int = 0
     version: str = __version__
     certificate: Mapping[str, Any] | None = None
+    regions: int = 0
 
     def __post_init__(self) -> None:
         costs = len(self.task.cost_names)
@@ -262,6 +303,8 @@ class PolicyDescription:
                 raise InputError(f"{name} has {count} entries for {costs} costs; it needs one for each, at least one")
         if self.network.fixed_log_std is not None and self.actions.kind == "discrete":
             raise InputError("network.fixed_log_std is for actions in a box; these are discrete")
+        if self.ranged != (self.regions > 1) or (self.ranged and not self.conditioned):
+            raise InputError(f"regions is {self.regions}; it must be above 1 with a range of limits, else 0")
         if not 0 < self.gamma <= 1:
             raise InputError(f"gamma is {self.gamma:g}; it must be in (0, 1]")
         for constraint in self.constraints:
@@ -273,18 +316,74 @@ class PolicyDescription:
                 raise InputError(f"the limit of {constraint.name} is per episode, but the length of one is not known")
 
     @property
+    def ranged(self) -> bool:
+        """Whether it was trained for a range of limits, and acts as it is asked to."""
+        return any(constraint.span is not None for constraint in self.constraints)
+
+    @property
+    def request(self) -> tuple[float, ...]:
+        """The limit of each cost that it is asked for, in the units of training."""
+        return tuple(constraint.limit for constraint in self.constraints)
+
+    @property
+    def position(self) -> float:
+        """Where in the range the request is, from 0 to 1: limits of several costs move together, so that of the most
+        cautious one.
+        """
+        return float(self.positions(np.asarray([self.request]))[0])
+
+    def positions(self, limits: Float[NDArray[Any], "N C"]) -> Float[NDArray[Any], " N"]:
+        """The same for limits in the units of training; those outside of the range count as its ends."""
+        spans = [(i, one.span) for i, one in enumerate(self.constraints) if one.span is not None]
+        if not spans:
+            return np.zeros(len(limits), limits.dtype)
+        ratios = [np.maximum(limits[:, i] / span.low, 1.0) for i, span in spans]
+        places = [np.log(r) / math.log(span.high / span.low) for r, (_, span) in zip(ratios, spans, strict=True)]
+        return np.asarray(np.clip(np.min(places, axis=0), 0.0, 1.0))
+
+    def asked(self, limits: float | Sequence[float]) -> PolicyDescription:
+        """The same policy, asked for a limit: one for all costs or one for each, in the units of training."""
+        wanted = [limits] * len(self.constraints) if isinstance(limits, int | float) else list(limits)
+        if len(wanted) != len(self.constraints) or not all(_is_number(one) for one in wanted):
+            raise InputError(f"limit is {limits!r}; this policy takes one for all of its costs or one for each")
+        rows = zip(self.constraints, wanted, strict=True)
+        return replace(self, constraints=tuple(constraint.asked(float(limit)) for constraint, limit in rows))
+
+    def request_at(self, position: float) -> tuple[float, ...]:
+        """The limits at this place of the range, from 0 to 1."""
+        ends = [one.ends for one in self.constraints]
+        return tuple(low if low == high else low * (high / low) ** position for low, high in ends)
+
+    def in_own_unit(self, index: int, limit: float, unit: Unit) -> float:
+        """A limit of one cost in the unit of training."""
+        constraint = self.constraints[index]
+        if unit == constraint.unit:
+            return limit
+        return limit / self.factor_of(unit) * self.unit_factor(constraint)
+
+    @property
     def num_betas(self) -> int:
         """How many dual variables the policy sees: those of all constraints, or none."""
         return self.arrays().num_betas if self.conditioned else 0
 
+    @property
+    def modes_shape(self) -> tuple[int, ...]:
+        """Of the sampler's modes: one for each dual variable, with a range of limits a row of them for each region."""
+        return (self.regions, self.num_betas) if self.ranged else (self.num_betas,)
+
+    @property
+    def num_inputs(self) -> int:
+        """How many numbers the policy sees beside observation, costs so far and discount."""
+        return self.arrays().num_inputs if self.conditioned else 0
+
     def arrays(self) -> Constraints:
         """The constraints as the learner had them."""
-        return stack_constraints(
-            [constraint.steps for constraint in self.constraints],
-            [constraint.discounted_limit for constraint in self.constraints],
-            self.largest_return,
-            self.least_cells,
-        )
+        spectra = [constraint.steps for constraint in self.constraints]
+        if not self.ranged:
+            limits = [constraint.discounted_limit for constraint in self.constraints]
+            return stack_constraints(spectra, limits, self.largest_return, self.least_cells)
+        low, high = ([one.asked(one.ends[end]).discounted_limit for one in self.constraints] for end in (0, 1))
+        return stack_constraints(spectra, low, self.largest_return, self.least_cells, high, self.regions)
 
     def unit_factor(self, constraint: ConstraintDescription) -> float:
         """What a risk of the discounted sum is multiplied with to be in the unit of the limit.
@@ -308,7 +407,7 @@ class PolicyDescription:
         return steps / discounted_length(self.gamma, self.task.episode_length if finite else None)
 
     def to_json(self, delta: Sequence[float]) -> dict[str, Any]:
-        """policy.json, with the sampler's mode `delta` for people to read."""
+        """policy.json, with the sampler's mode `delta` (of a range those of all regions) for people to read."""
         return {
             "format": FORMAT,
             "task": self.task.to_json(),
@@ -323,7 +422,12 @@ class PolicyDescription:
             "conditioned": self.conditioned,
             "steps": self.steps,
             "version": self.version,
-        } | ({} if self.certificate is None else {"certificate": dict(self.certificate)})
+        } | self._optional()
+
+    def _optional(self) -> dict[str, Any]:
+        """What few policies have."""
+        found = {"regions": self.regions, "request": list(self.request)} if self.ranged else {}
+        return found | ({} if self.certificate is None else {"certificate": dict(self.certificate)})
 
     @classmethod
     def from_json(cls, data: Any) -> PolicyDescription:
@@ -331,7 +435,7 @@ class PolicyDescription:
         fields = Fields(data, "policy")
         if (found := fields.get("format")) != FORMAT:
             raise InputError(f"format is {found!r}; this version of tailsafe reads format {FORMAT}")
-        return cls(
+        described = cls(
             task=TaskDescription.from_json(fields.object("task")),
             actions=_read_actions(fields.object("actions")),
             network=NetworkDescription.from_json(fields.object("network")),
@@ -346,7 +450,10 @@ class PolicyDescription:
             steps=fields.whole("steps", 0),
             version=fields.text("version"),
             certificate=fields.optional("certificate", lambda key: fields.object(key).data),
+            regions=fields.optional("regions", lambda key: fields.whole(key, 2)) or 0,
         )
+        request = fields.optional("request", lambda key: fields.numbers(key, len(described.constraints)))
+        return described if request is None else described.asked(request)
 
 
 def discounted_length(gamma: float, steps: int | None) -> float:

@@ -6,6 +6,7 @@ Only operators that runtimes have had for years, no shapes computed at run time,
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,8 @@ def build_model(policy: LoadedPolicy) -> ModelProto:
     widths = {"observation": described.task.observation_size, "noise": size}
     if policy.augmented:
         widths |= {"cost_so_far": len(described.constraints), "discount": 1}
+    if described.ranged:
+        widths |= {"limit": len(described.constraints)}
     words = meanings(policy)
 
     def entry(name: str, kind: int, shape: list[str | int]) -> Any:
@@ -90,6 +93,9 @@ def meanings(policy: LoadedPolicy) -> Mapping[str, str]:
             "cost_so_far": f"(N, C) discounted sums of the episode's costs before this step: {names}",
             "discount": "(N, 1) gamma^t, 1 at the beginning of an episode",
         }
+    if described.ranged:
+        spans = "; ".join(f"{one.name} {one.ends[0]:g} to {one.ends[1]:g}/{one.unit}" for one in described.constraints)
+        words["limit"] = f"(N, C) what the policy is asked for, beyond the ends as at the ends: {spans}"
     return words
 
 
@@ -142,17 +148,55 @@ class _Graph:
 
 
 def _features(graph: _Graph, policy: LoadedPolicy) -> str:
-    """The normalised observation and, for an augmented policy, (D, b); delta is part of the first layer's biases."""
+    """The normalised observation; for an augmented policy (D, b); of a range of limits, what the request makes of it.
+
+    With one limit, delta is part of the first layer's biases.
+    """
     clip = policy.description.network.clip_observation
     mean = graph.constant("normalizer.mean", policy.normalizer.mean)
     deviation = graph.constant("normalizer.deviation", policy.normalizer.deviation)
     scaled = graph.node("Div", [graph.node("Sub", ["observation", mean], "centred"), deviation], "scaled")
-    features = graph.clip(scaled, -clip, clip, "normalized")
-    if not policy.augmented:
-        return features
-    relative = graph.node("Div", ["cost_so_far", graph.constant("cost_scale", policy.cost_scale)], "relative_cost")
-    paid = graph.node("Min", [relative, graph.constant("largest_cost_input", LARGEST_COST_INPUT)], "paid")
-    return graph.node("Concat", [features, paid, "discount"], "features", axis=1)
+    parts = [graph.clip(scaled, -clip, clip, "normalized")]
+    position = _position(graph, policy) if policy.description.ranged else None
+    if policy.augmented:
+        scale = graph.constant("cost_scale", policy.cost_scale) if position is None else _scale(graph, policy, position)
+        relative = graph.node("Div", ["cost_so_far", scale], "relative_cost")
+        paid = graph.node("Min", [relative, graph.constant("largest_cost_input", LARGEST_COST_INPUT)], "paid")
+        parts += [paid, "discount"]
+    if position is not None:
+        parts += _conditions(graph, policy, position)
+    return parts[0] if len(parts) == 1 else graph.node("Concat", parts, "features", axis=1)
+
+
+def _position(graph: _Graph, policy: LoadedPolicy) -> str:
+    """(N, 1): where in the range the requests are, see `PolicyDescription.positions`."""
+    spans = [(i, one.span) for i, one in enumerate(policy.description.constraints) if one.span is not None]
+    columns = graph.constant("limit.columns", [i for i, _ in spans], np.int64)
+    asked = graph.node("Gather", ["limit", columns], "ranged_limits", axis=1)
+    low = graph.constant("limit.low", [span.low for _, span in spans])
+    width = graph.constant("limit.width", [math.log(span.high / span.low) for _, span in spans])
+    of_low = graph.node("Div", [graph.node("Max", [asked, low], "at_least_low"), low], "of_low")
+    places = graph.node("Div", [graph.node("Log", [of_low], "above"), width], "places")
+    return graph.clip(graph.node("ReduceMin", [places], "place", axes=[1], keepdims=1), 0.0, 1.0, "position")
+
+
+def _scale(graph: _Graph, policy: LoadedPolicy, position: str) -> str:
+    """(N, C): the limits on the discounted sums at a position, which costs so far are measured by."""
+    arrays = policy.description.arrays()
+    assert arrays.range is not None
+    low = np.where(arrays.limit > 0, arrays.limit, arrays.largest_return)
+    rise = graph.node("Mul", [position, graph.constant("limit.spread", arrays.range.spread)], "rise")
+    return graph.node("Mul", [graph.node("Exp", [rise], "factor"), graph.constant("limit.lowest", low)], "scale")
+
+
+def _conditions(graph: _Graph, policy: LoadedPolicy, position: str) -> list[str]:
+    """Increments of beta (N, n) and memberships (N, R) of a position, see `LimitRange`."""
+    regions = policy.description.regions
+    place = graph.node("Mul", [position, graph.constant("regions.last", float(regions - 1))], "region_place")
+    apart = graph.node("Sub", [place, graph.constant("regions.numbers", np.arange(regions))], "from_region")
+    near = graph.node("Sub", [graph.constant("regions.reach", 1.0), graph.node("Abs", [apart], "distance")], "near")
+    regions_of = graph.node("Relu", [near], "memberships")
+    return [graph.node("MatMul", [regions_of, graph.constant("modes", policy.modes)], "increments"), regions_of]
 
 
 def _hidden(graph: _Graph, policy: LoadedPolicy) -> tuple[str, np.ndarray, np.ndarray]:
@@ -160,11 +204,12 @@ def _hidden(graph: _Graph, policy: LoadedPolicy) -> tuple[str, np.ndarray, np.nd
     body = policy.network.body
     weights = [np.asarray(weight, np.float64) for weight in body.weights]
     biases = [np.asarray(bias, np.float64) for bias in body.biases]
-    delta = np.asarray(policy.delta, np.float64)
-    # The sampler's mode is the same in every row: its part of the first layer is a constant.
-    seen = len(weights[0]) - delta.size
-    biases[0] = biases[0] + delta @ weights[0][seen:]
-    weights[0] = weights[0][:seen]
+    if not policy.description.ranged:
+        delta = np.asarray(policy.delta, np.float64)
+        # The sampler's mode is the same in every row: its part of the first layer is a constant.
+        seen = len(weights[0]) - delta.size
+        biases[0] = biases[0] + delta @ weights[0][seen:]
+        weights[0] = weights[0][:seen]
     x = _features(graph, policy)
     for layer, (weight, bias) in enumerate(zip(weights[:-1], biases[:-1], strict=True)):
         x = graph.linear(x, weight, bias, str(layer), f"layer_{layer}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +34,8 @@ JSON_NAME, TENSORS_NAME = "policy.json", "policy.safetensors"
 FOLDER = "policy"
 # As the learner shows it to its networks: costs so far in units of the limit, cut here.
 LARGEST_COST_INPUT = 10.0
+# Limits that a policy for a range of them is asked for, where nobody says how many.
+POINTS = 8
 
 
 def save_policy(
@@ -41,17 +43,18 @@ def save_policy(
 ) -> None:
     """Write policy.safetensors and policy.json into `folder` (made if missing), each replaced whole, the JSON last.
 
-    delta (n,): the sampler's mode. It is stored with the tensors too, and read from there: a reader between the two
-    replacements, or after a crash there, still gets a network, a normaliser and a beta that belong together. Each file
-    holds the digest of its own content (see `digests`), for `load_policy` to check.
+    delta (n,): the sampler's mode; (R, n) with a range of limits: those of its regions. It is stored with the tensors
+    too, and read from there: a reader between the two replacements, or after a crash there, still gets a network, a
+    normaliser and a beta that belong together. Each file holds the digest of its own content (see `digests`), for
+    `load_policy` to check.
     """
     from safetensors.numpy import save
 
     folder = Path(folder)
-    mode = np.asarray(delta, np.float32).reshape(-1)
+    mode = np.asarray(delta, np.float32).reshape(description.modes_shape)
     tensors = tensors_of(policy) | {"normalizer.mean": normalizer.mean, "normalizer.variance": normalizer.variance}
     arrays = {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()} | {"delta": mode}
-    content = sealed(description.to_json(mode.tolist()))
+    content = sealed(description.to_json(mode.reshape(-1).tolist()))
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,10 +67,17 @@ def save_policy(
         partial_file.write_text(text, encoding="utf-8")
 
 
-def attach_certificate(path: Path | str, certificate: Mapping[str, Any]) -> Path:
-    """Write into policy.json what was certified about the policy. Returns the file."""
+def attach_certificate(
+    path: Path | str, certificate: Mapping[str, Any], request: Sequence[float] | None = None
+) -> Path:
+    """Write into policy.json what was certified about the policy. Returns the file.
+
+    request: of a policy for a range of limits, what it is asked for from now on if nobody asks for anything else.
+    """
     file = _policy_folder(Path(path)) / JSON_NAME
     content = read_object(file) | {"certificate": dict(certificate)}
+    if request is not None:
+        content["request"] = list(request)
     # A policy of a version without digests stays one.
     write_json(file, sealed({key: content[key] for key in content if key != SEAL}) if SEAL in content else content)
     return file
@@ -82,13 +92,18 @@ def policy_digest(path: Path | str) -> str:
         raise InputError(f"{file}: {error.strerror or error}") from None
 
 
-def load_policy(path: Path | str, seed: int = 0) -> LoadedPolicy:
+def load_policy(path: Path | str, seed: int = 0, limit: float | Sequence[float] | None = None) -> LoadedPolicy:
     """The policy in a run folder, in its `policy` folder, beside a policy.json, or one that comes with the package
     (`pretrained:NAME`). seed: of its random actions.
+
+    limit: what a policy for a range of limits is asked for, in the unit of training: one for all costs or one for each.
+    None: what its file says, which is the lowest limit, or the certified one.
     """
     folder = _policy_folder(Path(path))
     content = read_object(folder / JSON_NAME)
     description = _described(folder / JSON_NAME, content)
+    if limit is not None:
+        description = _asked(path, description, limit)
     return _assemble(folder / TENSORS_NAME, description, content, seed)
 
 
@@ -106,12 +121,18 @@ class LoadedPolicy:
     def __init__(
         self, description: PolicyDescription, policy: Policy, normalizer: Normalizer, delta: Array, seed: int = 0
     ) -> None:
+        """delta: the sampler's mode; with a range of limits those of its regions, (R, n)."""
         self.description = description
-        self.delta = delta
+        self.modes = delta
+        self._constraints = description.arrays()
+        ranged = self._constraints.range
+        self.delta = delta if ranged is None else ranged.delta_at(delta, jnp.asarray(description.position, float))
         self.actions = description.actions.build()
         self.network = policy
         self.normalizer = normalizer
-        limits = [constraint.discounted_limit for constraint in description.constraints]
+        # The limits at that position, as the learner scaled by them; only those of the request with a single cost.
+        in_force = description.asked(description.request_at(description.position))
+        limits = [constraint.discounted_limit for constraint in in_force.constraints]
         scales = zip(limits, description.largest_return, strict=True)
         self.cost_scale = np.asarray([limit if limit > 0 else largest for limit, largest in scales], np.float32)
         self._key = jax.random.key(seed)
@@ -131,10 +152,40 @@ class LoadedPolicy:
 
         An empty list for a policy whose algorithm knows no beta.
         """
-        if not self.description.num_betas:
+        if not self.delta.shape[0]:
             return []
-        rows: list[list[float]] = np.asarray(self.description.arrays().beta(self.delta), np.float64).tolist()
+        rows: list[list[float]] = np.asarray(self._constraints.beta(self.delta), np.float64).tolist()
         return rows
+
+    def across(self, points: int) -> list[LoadedPolicy]:
+        """The same policy, asked for limits across its range, the lowest first: equal ratios apart."""
+        requests = [self.description.request_at(i / max(points - 1, 1)) for i in range(points)]
+        return [self.asked(request) for request in requests]
+
+    def asked_by_rows(self, limits: Float[NDArray[Any], "N C"]) -> LoadedPolicy:
+        """The same policy for batches of N observations, each row asked for its own limits."""
+        ranged = self._constraints.range
+        assert ranged is not None
+        other = LoadedPolicy(self.description, self.network, self.normalizer, self.modes)
+        position = jnp.asarray(self.description.positions(limits))
+        other.delta = ranged.delta_at(self.modes, position)
+        scale = self._constraints.limit * ranged.factors(position)
+        other.cost_scale = np.asarray(jnp.where(scale > 0, scale, self._constraints.largest_return))
+        return other
+
+    @property
+    def conditions(self) -> Float[NDArray[np.float32], " i"]:
+        """What the network sees beside observation, costs so far and discount: the same at every step."""
+        return np.asarray(self._constraints.shown(self.delta))
+
+    @property
+    def limit(self) -> tuple[float, ...]:
+        """The limit of each cost that it is asked for, or was trained for, in the unit of training."""
+        return self.description.request
+
+    def asked(self, limit: float | Sequence[float]) -> LoadedPolicy:
+        """The same policy, asked for another limit of its range, in the unit of training."""
+        return LoadedPolicy(self.description.asked(limit), self.network, self.normalizer, self.modes)
 
     def __call__(
         self,
@@ -284,8 +335,9 @@ class LoadedPolicy:
         parts = [self.normalizer(observation, network.clip_observation)]
         if network.augmented:
             parts += [jnp.minimum(cost_so_far / self.cost_scale, LARGEST_COST_INPUT), discount[:, None]]
-        delta = jnp.broadcast_to(self.delta, (observation.shape[0], self.delta.shape[0]))
-        return self.network(jnp.concatenate([*parts, delta], axis=-1))
+        shown = self._constraints.shown(self.delta)
+        shown = jnp.broadcast_to(shown, (observation.shape[0], shown.shape[-1]))
+        return self.network(jnp.concatenate([*parts, shown], axis=-1))
 
     def _chosen(
         self, observation: Array, cost_so_far: Array, discount: Array, key: PRNGKeyArray, *, deterministic: bool
@@ -353,9 +405,16 @@ def _described(path: Path, content: dict[str, Any]) -> PolicyDescription:
         raise InputError(f"{path}: {error}") from None
 
 
+def _asked(path: Path | str, description: PolicyDescription, limit: float | Sequence[float]) -> PolicyDescription:
+    try:
+        return description.asked(limit)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
 def _assemble(path: Path, description: PolicyDescription, content: dict[str, Any], seed: int) -> LoadedPolicy:
     """The network around the tensors: every tensor must be there, of its shape, and finite."""
-    inputs = description.task.observation_size + description.num_betas
+    inputs = description.task.observation_size + description.num_inputs
     inputs += len(description.constraints) + 1 if description.network.augmented else 0
     build = partial(
         Policy,
@@ -368,7 +427,7 @@ def _assemble(path: Path, description: PolicyDescription, content: dict[str, Any
     skeleton = eqx.filter_eval_shape(build, jax.random.key(0))
     wanted = {name: tensor.shape for name, tensor in tensors_of(skeleton).items()}
     size = (description.task.observation_size,)
-    wanted |= {"normalizer.mean": size, "normalizer.variance": size, "delta": (description.num_betas,)}
+    wanted |= {"normalizer.mean": size, "normalizer.variance": size, "delta": description.modes_shape}
     tensors = _read_tensors(path, wanted, content)
     policy = eqx.tree_at(
         lambda policy: list(tensors_of(policy).values()), skeleton, [tensors[n] for n in tensors_of(skeleton)]

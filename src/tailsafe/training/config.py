@@ -16,6 +16,8 @@ from tailsafe.risk import SpectralRisk, parse_spectrum
 from tailsafe.training.settings import PRESETS, parsed
 
 Unit = Literal["step", "discounted", "episode"]
+# One limit, or the lowest and the highest of a range.
+Limit = float | tuple[float, float]
 UNITS: tuple[Unit, ...] = ("step", "discounted", "episode")
 BACKENDS = ("auto", "mujoco", "warp", "mjx")
 DEFAULT_RISK = "cvar:0.75"
@@ -35,11 +37,14 @@ class Constraint:
     sum over an episode of the task's full length, spread evenly). All three limit the discounted sum, to which late
     steps of long episodes hardly contribute. Without a unit the limits of task `finite` are `discounted`, as on the
     command line; other tasks need one.
+
+    A limit may be a range, (lowest, highest): one policy is then trained for all of it, and asked for a limit when it
+    is used.
     """
 
     name: str
     spectrum: SpectralRisk
-    limit: float
+    limit: Limit
     unit: Unit | None = None
 
     def __post_init__(self) -> None:
@@ -47,15 +52,34 @@ class Constraint:
             object.__setattr__(self, "spectrum", parse_spectrum(self.spectrum))
         if not isinstance(self.spectrum, SpectralRisk):
             raise InputError(f"constraint {self.name!r}: {self.spectrum!r} is not a risk measure; try ts.CVaR(0.75)")
-        if isinstance(self.limit, bool) or not isinstance(self.limit, int | float) or not 0 <= self.limit < math.inf:
-            raise InputError(f"constraint {self.name!r}: limit is {self.limit!r}; it must be finite and not negative")
+        object.__setattr__(self, "limit", _checked_limit(f"constraint {self.name!r}: limit is", self.limit))
         if self.unit not in (None, *UNITS):
             raise InputError(f"constraint {self.name!r}: unit is {self.unit!r}; it must be one of {', '.join(UNITS)}")
-        object.__setattr__(self, "limit", float(self.limit))
+
+    @property
+    def ranged(self) -> bool:
+        """Whether the limit is a range."""
+        return isinstance(self.limit, tuple)
+
+    @property
+    def lowest(self) -> float:
+        """Where the range begins; the limit itself where it is one number."""
+        return self.limit[0] if isinstance(self.limit, tuple) else self.limit
+
+    @property
+    def highest(self) -> float:
+        """Where the range ends; the limit itself where it is one number."""
+        return self.limit[1] if isinstance(self.limit, tuple) else self.limit
+
+    @property
+    def limit_text(self) -> str:
+        """As `parse_limit` reads it, without the unit."""
+        return f"{self.lowest!r}..{self.highest!r}" if self.ranged else f"{self.lowest!r}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, from which `from_json` makes an equal constraint."""
-        return {"name": self.name, "risk_measure": self.spectrum.spec, "limit": self.limit, "unit": self.unit}
+        limit = list(self.limit) if isinstance(self.limit, tuple) else self.limit
+        return {"name": self.name, "risk_measure": self.spectrum.spec, "limit": limit, "unit": self.unit}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Constraint:
@@ -182,16 +206,40 @@ def plain(value: Any) -> Any:
     return value.to_dict() if hasattr(value, "to_dict") else value
 
 
+def _checked_limit(what: str, limit: Any) -> Limit:
+    """One number that is finite and not negative, or two of which the second is larger; `what` begins a complaint."""
+    if isinstance(limit, list | tuple):
+        numbers = [x for x in limit if isinstance(x, int | float) and not isinstance(x, bool)]
+        if len(limit) != 2 or len(numbers) != 2 or not 0 < numbers[0] < numbers[1] < math.inf:
+            raise InputError(f"{what} {limit!r}; a range needs two numbers, 0 < lowest < highest")
+        return float(numbers[0]), float(numbers[1])
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit < math.inf:
+        raise InputError(f"{what} {limit!r}; it must be finite and not negative")
+    return float(limit)
+
+
 def parse_limit(text: str, default_unit: Unit | None = None) -> tuple[float, Unit]:
     """`0.025/step`, `2.5/discounted` or `25/episode` -> number and unit; a bare number only with a default unit."""
+    value, unit = parse_limits(text, default_unit)
+    if isinstance(value, tuple):
+        raise InputError(f"limit {text!r}: is a range; here a single limit is needed")
+    return value, unit
+
+
+def parse_limits(text: str, default_unit: Unit | None = None) -> tuple[Limit, Unit]:
+    """As `parse_limit`; or a range, `0.01..0.05/step`, as its two numbers."""
     number, slash, unit = text.strip().partition("/")
     written = "as in 0.025/step, 2.5/discounted or 25/episode"
-    try:
-        value = float(number)
-    except ValueError:
-        raise InputError(f"limit {text!r}: {number!r} is not a number; write it {written}") from None
-    if not 0 <= value < math.inf:
+    low, dots, high = number.partition("..")
+    found = []
+    for part in (low, high) if dots else (number,):
+        try:
+            found.append(float(part))
+        except ValueError:
+            raise InputError(f"limit {text!r}: {part!r} is not a number; write it {written}") from None
+    if not dots and not 0 <= found[0] < math.inf:
         raise InputError(f"limit {text!r}: must be finite and not negative")
+    value = _checked_limit(f"limit {text!r}: is", tuple(found)) if dots else found[0]
     if not slash and default_unit is not None:
         unit = default_unit
     if unit not in UNITS:
@@ -214,7 +262,7 @@ def parse_settings(texts: Sequence[str], algorithm: str = DEFAULT_ALGORITHM) -> 
 def make_constraints(
     names: Sequence[str],
     risks: Sequence[str | SpectralRisk],
-    limits: Sequence[tuple[float, Unit]],
+    limits: Sequence[tuple[Limit, Unit]],
     own_limits: Sequence[float] | None,
 ) -> tuple[Constraint, ...]:
     """One constraint per cost: measures and limits in the order of the costs, one for all, or the defaults."""

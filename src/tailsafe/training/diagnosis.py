@@ -176,6 +176,8 @@ def diagnose(
         raise InputError(f"{rollouts} rollouts have nothing to agree on; at least 2")
     folder = Path(run)
     plan = _plan(folder, read_config(folder), task, env_args, trust)
+    if plan.lowest_limits is not None:
+        raise InputError(f"{folder}: was trained for a range of limits; diagnose takes runs for one limit each")
     algorithm: Any = plan.algorithm
     loop, state, steps = reopen(plan, folder)
     batch = min(algorithm.config.policy_chunks, algorithm.config.batch_chunks)
@@ -333,7 +335,7 @@ def _calibrations(atoms: NDArray[Any], played: Episodes, names: Sequence[str]) -
 
 
 def _betas(plan: Plan, algorithm: Any, learner: Any, played: Episodes, names: Sequence[str]) -> tuple[Beta, ...]:
-    if not algorithm.num_betas(plan.settings):
+    if not algorithm.delta_width(plan.settings):
         return ()
     betas = np.asarray(plan.settings.constraints.beta(algorithm.shared_delta(learner)))
     found = []

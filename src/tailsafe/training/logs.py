@@ -64,7 +64,8 @@ def make_row(
     """One row of the log, from the means of the metrics and the latest finished episodes (`Finished`, as NumPy).
 
     Risks are those of the whole spectrum (not of its steps), of the discounted cost sums of the `recent_episodes`
-    latest finished episodes, in the unit of the limit; None before the first has ended.
+    latest finished episodes, in the unit of the limit; None before the first has ended. Of a range of limits these are
+    episodes with limits from all of it, and `limit` is the highest.
     """
     count, window = int(finished.count), finished.length.shape[0]
     recent = min(count, window, max(_FEWEST_EPISODES, math.ceil(count / 10)))
@@ -78,7 +79,7 @@ def make_row(
         sums = np.asarray(finished.discounted_costs[latest, i], np.float64)
         row[f"cost_rate_{cost.name}"] = float((costs / length).mean()) if recent else None
         row[f"risk_{cost.name}"] = float(cost.constraint.spectrum.risk(sums)) * cost.factor if recent else None
-        row[f"limit_{cost.name}"] = cost.constraint.limit
+        row[f"limit_{cost.name}"] = cost.constraint.highest
     for name, value in metrics.items():
         row |= _columns(name, np.asarray(value, np.float64), logged)
     return row
@@ -118,7 +119,8 @@ def missed(row: Row, logged: Sequence[LoggedCost], margin: float = 0.0) -> list[
         told.append("no training episode has ended, so no risk is known: train longer, or end episodes by a TimeLimit")
     for cost in logged:
         risk = row.get(f"risk_{cost.name}")
-        limit = cost.constraint.limit
+        # Of a range, episodes with all of its limits: only what the highest allows can be said to be too much.
+        limit = cost.constraint.highest
         aim = limit * (1 - margin)
         if risk is None or risk <= aim:
             continue

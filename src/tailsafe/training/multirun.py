@@ -152,5 +152,7 @@ def _shape(config: TrainConfig) -> str:
     static = {key: value for key, value in data["settings"].items() if key not in arrays}
     # Environments without a name are themselves alone.
     task = data["task"] if isinstance(config.task, str) else id(config.task)
-    parts = (task, data["algorithm"], data["preset"], data["backend"], len(config.constraints), static)
+    # One limit or a range, for each cost; what the numbers are does not matter.
+    ranged = any(constraint.ranged for constraint in config.constraints)
+    parts = (task, data["algorithm"], data["preset"], data["backend"], len(config.constraints), ranged, static)
     return json.dumps(parts, sort_keys=True)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from tailsafe.algorithms.learner import Learner
-from tailsafe.algorithms.registry import algorithm_of
+from tailsafe.algorithms.registry import ALGORITHMS, algorithm_of
 from tailsafe.algorithms.state import LearnerSettings
 from tailsafe.envs.finding import Source
 from tailsafe.envs.metrics import parse_metrics
@@ -20,12 +20,12 @@ from tailsafe.envs.training import FINITE, is_jax, resolve
 from tailsafe.errors import InputError
 from tailsafe.fields import settings_of
 from tailsafe.learning.actions import DiscreteActions
-from tailsafe.learning.constraints import stack_constraints
+from tailsafe.learning.constraints import Constraints, stack_constraints
 from tailsafe.learning.interface import EnvironmentSpec, HostEnvironments, JaxEnvironments
 from tailsafe.policies.metadata import discounted_length
 from tailsafe.risk import SpectralRisk, StepSpectrum, parse_spectrum
 from tailsafe.tabular.problem import FiniteCMDP
-from tailsafe.training.config import UNITS, Constraint, TrainConfig, Unit, make_constraints
+from tailsafe.training.config import UNITS, Constraint, Limit, TrainConfig, Unit, make_constraints
 from tailsafe.training.logs import LoggedCost
 from tailsafe.training.settings import resolved_values
 from tailsafe.training.sizes import check_state, check_values
@@ -40,7 +40,8 @@ class Plan:
 
     config: with every choice made: name, preset, engine, constraints, all settings. values: those settings by name.
     saved: whether another process can find the task by `config.task`. problem: of the task finite. discounted_limits,
-    spectra (C,): limits on the discounted cost sums, and the step spectra learned with.
+    spectra (C,): limits on the discounted cost sums (of a range the highest), and the step spectra learned with.
+    lowest_limits (C,): of a range on the discounted sums, None without one.
     """
 
     config: TrainConfig
@@ -52,6 +53,7 @@ class Plan:
     environments: JaxEnvironments | HostEnvironments
     constraints: tuple[Constraint, ...]
     discounted_limits: tuple[float, ...]
+    lowest_limits: tuple[float, ...] | None
     spectra: tuple[StepSpectrum, ...]
     settings: LearnerSettings
     algorithm: Learner[Any]
@@ -80,7 +82,7 @@ class Plan:
         return tuple(
             LoggedCost(
                 constraint,
-                constraint.limit / limit if limit > 0 else steps[constraint.unit or "discounted"] / scale,
+                constraint.highest / limit if limit > 0 else steps[constraint.unit or "discounted"] / scale,
                 spectrum.cells - 1,
             )
             for constraint, limit, spectrum in rows
@@ -123,7 +125,7 @@ class Plan:
 def make_plan(
     config: TrainConfig,
     risks: Sequence[str | SpectralRisk] = (),
-    limits: Sequence[tuple[float, Unit]] = (),
+    limits: Sequence[tuple[Limit, Unit]] = (),
     before: Sequence[Constraint] = (),
 ) -> Plan:
     """Check everything, make every choice.
@@ -158,7 +160,12 @@ def make_plan(
         limits = limits or [(one.limit, one.unit) for one in before if one.unit is not None]
     constraints = _constraints(config, environments.spec, risks, limits)
     scale = _rate_scale(values["gamma"], problem)
-    discounted = tuple(_discounted(constraint, environments.spec, scale) for constraint in constraints)
+    discounted = tuple(_discounted(one, one.highest, environments.spec, scale) for one in constraints)
+    lowest = tuple(_discounted(one, one.lowest, environments.spec, scale) for one in constraints)
+    ranged = lowest != discounted
+    if ranged:
+        _check_ranged(config, values)
+        values["validation_every"] = 0  # it plays at one limit
     spectra = tuple(constraint.spectrum.discretize(values["cells"]) for constraint in constraints)
     parts = algorithm_of(config.algorithm)
     static = parts.config(**{f.name: values[f.name] for f in dataclasses.fields(parts.config)})
@@ -169,7 +176,8 @@ def make_plan(
     if static.fixed_log_std is not None and isinstance(spec.actions, DiscreteActions):
         raise InputError(f"fixed_log_std is for actions in a box; those of {spec.name} are discrete")
     algorithm = parts.learner(static, spec.observation_size, spec.actions, len(constraints))
-    settings = _settings(parts.settings, values, spec, spectra, discounted, scale, problem)
+    limited = _constraint_arrays(values, spec, spectra, discounted, lowest if ranged else None, scale)
+    settings = _settings(parts.settings, values, spec, limited, scale, problem)
     check_state(algorithm, settings, config.seeds if is_jax(environments) else 1)
     # gamma of a finite problem may be 1, which no setting may be; it is in the problem.
     kept = {key: value for key, value in values.items() if problem is None or key != "gamma"}
@@ -193,6 +201,7 @@ def make_plan(
         environments=environments,
         constraints=constraints,
         discounted_limits=discounted,
+        lowest_limits=lowest if ranged else None,
         spectra=spectra,
         settings=settings,
         algorithm=algorithm,
@@ -209,7 +218,7 @@ def _problem(config: TrainConfig) -> FiniteCMDP | None:
 
 
 def _constraints(
-    config: TrainConfig, spec: EnvironmentSpec, risks: Sequence[Any], limits: Sequence[tuple[float, Unit]]
+    config: TrainConfig, spec: EnvironmentSpec, risks: Sequence[Any], limits: Sequence[tuple[Limit, Unit]]
 ) -> tuple[Constraint, ...]:
     """One constraint per cost of the task, in its order."""
     if not config.constraints:
@@ -247,34 +256,58 @@ def _rate_scale(gamma: float, problem: FiniteCMDP | None) -> float:
     return 1 / (1 - gamma) if problem is None else discounted_length(gamma, problem.horizon)
 
 
-def _discounted(constraint: Constraint, spec: EnvironmentSpec, scale: float) -> float:
-    """The limit on the discounted cost sum."""
+def _discounted(constraint: Constraint, limit: float, spec: EnvironmentSpec, scale: float) -> float:
+    """A limit in the constraint's unit, on the discounted cost sum."""
     if constraint.unit == "discounted":
-        return constraint.limit
+        return limit
     if constraint.unit == "step":
-        return constraint.limit * scale
+        return limit * scale
     if spec.episode_length is None:
         raise InputError(
-            f"{spec.name} has no fixed episode length, so {constraint.limit:g}/episode has no meaning: use /discounted "
-            "or /step"
+            f"{spec.name} has no fixed episode length, so {limit:g}/episode has no meaning: use /discounted or /step"
         )
-    return constraint.limit / spec.episode_length * scale
+    return limit / spec.episode_length * scale
+
+
+def _check_ranged(config: TrainConfig, values: Mapping[str, Any]) -> None:
+    """A range of limits is for algorithms, and rules of them, that can keep it."""
+    able = [name for name in ALGORITHMS if algorithm_of(name).learner.takes_range]
+    if config.algorithm not in able:
+        raise InputError(
+            f"{config.algorithm} takes one limit for each cost; a range of limits needs {' or '.join(able)}"
+        )
+    if config.settings.get("validation_every"):
+        raise InputError("validation_every must be 0 with a range of limits: validation plays at one limit")
+    if values["sampler_gradient"] == "natural":
+        raise InputError("sampler_gradient is natural, which takes one limit for each cost; a range needs another rule")
+
+
+def _constraint_arrays(
+    values: Mapping[str, Any],
+    spec: EnvironmentSpec,
+    spectra: Sequence[StepSpectrum],
+    discounted: Sequence[float],
+    lowest: Sequence[float] | None,
+    scale: float,
+) -> Constraints:
+    largest = [_largest_return(c, d, scale, values) for c, d in zip(spec.largest_costs, discounted, strict=True)]
+    if lowest is None:
+        return stack_constraints(spectra, discounted, largest, values["least_cells"])
+    return stack_constraints(spectra, lowest, largest, values["least_cells"], discounted, values["regions"])
 
 
 def _settings(
     kind: type[LearnerSettings],
     values: Mapping[str, Any],
     spec: EnvironmentSpec,
-    spectra: Sequence[StepSpectrum],
-    discounted: Sequence[float],
+    constraints: Constraints,
     scale: float,
     problem: FiniteCMDP | None,
 ) -> LearnerSettings:
-    largest = [_largest_return(c, d, scale, values) for c, d in zip(spec.largest_costs, discounted, strict=True)]
     length = problem.horizon if problem is not None else spec.episode_length
     horizon = scale if length is None else discounted_length(values["gamma"], length)
     return kind(
-        constraints=stack_constraints(spectra, discounted, largest, values["least_cells"]),
+        constraints=constraints,
         horizon=jnp.asarray(horizon, float),
         **{name: jnp.asarray(values[name], float) for name in settings_of(kind)},
     )

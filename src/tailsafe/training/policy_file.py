@@ -29,13 +29,17 @@ def describe_policy(plan: Plan, steps: int) -> Any:
         describe.ConstraintDescription(
             name=constraint.name,
             risk_measure=constraint.spectrum.spec,
-            limit=constraint.limit,
+            limit=constraint.lowest,
             unit=constraint.unit,
             discounted_limit=limit,
             eta=tuple(float(x) for x in steps_of.eta),
             alpha=tuple(float(x) for x in steps_of.alpha),
+            # Nobody has asked for a limit yet: the most cautious one.
+            span=describe.LimitSpan(constraint.lowest, constraint.highest, limit) if constraint.ranged else None,
         )
-        for constraint, limit, steps_of in zip(plan.constraints, plan.discounted_limits, plan.spectra, strict=True)
+        for constraint, limit, steps_of in zip(
+            plan.constraints, plan.lowest_limits or plan.discounted_limits, plan.spectra, strict=True
+        )
     ]
     return describe.PolicyDescription(
         task=describe.TaskDescription.of(spec, problem, backend, source, plan.config.metrics),
@@ -52,7 +56,8 @@ def describe_policy(plan: Plan, steps: int) -> Any:
         largest_return=tuple(float(x) for x in plan.settings.constraints.largest_return),
         least_cells=values["least_cells"],
         algorithm=plan.config.algorithm,
-        conditioned=plan.algorithm.num_betas(plan.settings) > 0,
+        conditioned=plan.algorithm.delta_width(plan.settings) > 0,
+        regions=0 if plan.lowest_limits is None else values["regions"],
         steps=steps,
         version=__version__,
     )

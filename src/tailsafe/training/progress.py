@@ -169,11 +169,16 @@ def make_progress(show: bool) -> Progress:
 
 
 def summary(row: Row, total_steps: int, units: Units) -> Sequence[tuple[str, str]]:
-    """The numbers a person follows: steps, reward, each risk against its limit, beta, KL, speed, time left."""
+    """The numbers a person follows: steps, reward, each risk against its limit, beta, KL, speed, time left.
+
+    With a range of limits, how much of its limit each region uses, by the learner's estimates.
+    """
     steps, speed = row["steps"] or 0, row["steps_per_second"] or 0.0
     recent = f" ({row['recent_episodes']} episodes)"
     shown = [("steps", f"{steps:,} ({100 * steps / total_steps:.0f} %)"), ("reward", _number(row["reward"]))]
-    for name in [column.removeprefix("limit_") for column in row if column.startswith("limit_")]:
+    used = [value for column, value in row.items() if column.startswith("region_use_") and value is not None]
+    shown += [("risk", f"{min(used):.0%} to {max(used):.0%} of each limit")] if used else []
+    for name in [] if used else [column.removeprefix("limit_") for column in row if column.startswith("limit_")]:
         risk, limit = row[f"risk_{name}"], row[f"limit_{name}"] or 0.0
         relation = "?" if risk is None else "<=" if risk <= limit else ">"
         shown.append((f"risk {name}", f"{_number(risk)} {relation} {limit:.4g}{units.get(name, '')}{recent}"))

@@ -103,7 +103,9 @@ def following(config: TrainConfig, start: Start) -> TrainConfig:
 def constraints_of(start: Start) -> tuple[Constraint, ...]:
     """The constraints that the policy was trained under."""
     described = start.policy.description.constraints
-    return tuple(Constraint(one.name, one.measure, one.limit, one.unit) for one in described)
+    return tuple(
+        Constraint(one.name, one.measure, one.limit if one.span is None else one.ends, one.unit) for one in described
+    )
 
 
 def check_fits(plan: Plan, start: Start) -> None:
@@ -160,19 +162,21 @@ def _begun(fresh: Arrays, start: Start, plan: Plan) -> Arrays:
     learner = {name.removeprefix(prefix): array for name, array in fresh.items() if name.startswith(prefix)}
     found = _policy(learner, start, plan) | _normalizer(start) | _critics(learner, start, plan)
     result = dict(fresh)
-    delta = np.asarray(start.policy.delta)
-    if "sampler.phi" in learner and learner["sampler.phi"].shape == delta.shape and delta.size:
-        mode = np.clip(delta.astype(np.float64), 1e-6, 1 - 1e-6)
+    modes = np.asarray(start.policy.modes)
+    if "sampler.phi" in learner and learner["sampler.phi"].shape == modes.shape and modes.size:
+        mode = np.clip(modes.astype(np.float64), 1e-6, 1 - 1e-6)
         found["sampler.phi"] = np.log(mode / (1 - mode))
-        # Episodes that run already were given a beta by the sampler of before.
-        result["actor.delta"] = np.broadcast_to(delta, fresh["actor.delta"].shape)
+        if modes.ndim == 1:
+            # Episodes that run already were given a beta by the sampler of before.
+            result["actor.delta"] = np.broadcast_to(modes, fresh["actor.delta"].shape)
     return result | {prefix + name: np.asarray(found[name], learner[name].dtype) for name in found}
 
 
 def _policy(learner: Arrays, start: Start, plan: Plan) -> Arrays:
     """The network. Where the new one has other dual variables as inputs, it acts as the old one did at its own.
 
-    Features are (observation, [costs so far, discount], increments of beta), see `ActorCritic.features`.
+    Features are (observation, [costs so far, discount], increments of beta and regions), see `ActorCritic.features`.
+    Of a range of limits, that is at the limit that the file says.
     """
     body = start.policy.network.body
     found: Arrays = {f"policy.body.weights.{i}": np.asarray(weight) for i, weight in enumerate(body.weights)}
@@ -185,7 +189,7 @@ def _policy(learner: Arrays, start: Start, plan: Plan) -> Arrays:
     old: NDArray[Any] = found[_FIRST]
     first = np.zeros_like(learner[_FIRST])
     first[:seen] = old[:seen]
-    found["policy.body.biases.0"] = found["policy.body.biases.0"] + np.asarray(start.policy.delta) @ old[seen:]
+    found["policy.body.biases.0"] = found["policy.body.biases.0"] + start.policy.conditions @ old[seen:]
     return found | {_FIRST: first}
 
 

@@ -23,7 +23,7 @@ from tailsafe.files import read_object, write_json
 from tailsafe.physics.compilation import prepare_jax
 from tailsafe.policies.pretrained import is_pretrained
 from tailsafe.risk import SpectralRisk
-from tailsafe.training.config import TrainConfig, Unit
+from tailsafe.training.config import Limit, TrainConfig, Unit
 from tailsafe.training.lock import LOCK, held
 from tailsafe.training.plan import Plan, make_plan
 from tailsafe.training.progress import Progress, make_progress
@@ -70,9 +70,9 @@ class Run:
             found[-1].keep(place)
         return found[0] if len(found) == 1 else found
 
-    def policy(self, seed: int = 0) -> Any:
+    def policy(self, seed: int = 0, limit: float | Sequence[float] | None = None) -> Any:
         """The trained policy, see `tailsafe.load_policy`. seed: of its random actions."""
-        return import_module("tailsafe.policies.policy").load_policy(self.folder, seed)
+        return import_module("tailsafe.policies.policy").load_policy(self.folder, seed, limit)
 
     def _repr_html_(self) -> str:
         """For notebooks."""
@@ -85,7 +85,7 @@ def train(
     progress: bool = True,
     callback: Callback | None = None,
     risks: Sequence[str | SpectralRisk] = (),
-    limits: Sequence[tuple[float, Unit]] = (),
+    limits: Sequence[tuple[Limit, Unit]] = (),
 ) -> Run:
     """Train as `config` says, in a new folder.
 
@@ -109,7 +109,7 @@ def train(
         return _run(plan, folder, make_progress(progress), callback)
 
 
-def planned(config: TrainConfig, risks: Sequence[str | SpectralRisk], limits: Sequence[tuple[float, Unit]]) -> Plan:
+def planned(config: TrainConfig, risks: Sequence[str | SpectralRisk], limits: Sequence[tuple[Limit, Unit]]) -> Plan:
     """The plan; of a run that starts from another one, with what it takes over from that."""
     if config.start is None:
         return make_plan(config, risks, limits)

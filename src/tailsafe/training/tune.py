@@ -26,7 +26,7 @@ from tailsafe.files import read_object, write_json
 from tailsafe.physics.compilation import prepare_jax
 from tailsafe.risk import SpectralRisk
 from tailsafe.terminal import printable
-from tailsafe.training.config import TrainConfig, Unit
+from tailsafe.training.config import Limit, TrainConfig, Unit
 from tailsafe.training.lock import held
 from tailsafe.training.logs import Row
 from tailsafe.training.plan import Plan
@@ -59,7 +59,7 @@ def tune(
     episodes: int = 500,
     progress: bool = True,
     risks: Sequence[str | SpectralRisk] = (),
-    limits: Sequence[tuple[float, Unit]] = (),
+    limits: Sequence[tuple[Limit, Unit]] = (),
 ) -> Tuning:
     """Search for settings under which training ends with the largest reward within the limits, by Optuna.
 
@@ -85,6 +85,8 @@ def tune(
     plan = planned(config, risks, limits)
     if not plan.on_device:
         plan.environments.close()  # type: ignore[union-attr]
+    if plan.lowest_limits is not None:
+        raise InputError("tune compares runs at one limit for each cost, and takes no range of them")
     space = _space(config, plan, search)
     folder = Path(config.out) if config.out is not None else Path("runs") / f"tune-{plan.text}-{config.algorithm}"
     with held([folder]), Signals() as signals:
@@ -310,7 +312,7 @@ class _Study:
             str(self._plan.config.preset),
         ]
         for one in self._plan.constraints:
-            words += ["--risk", one.spectrum.spec, "--limit", f"{one.limit!r}/{one.unit}"]
+            words += ["--risk", one.spectrum.spec, "--limit", f"{one.limit_text}/{one.unit}"]
         words += [] if config.backend == "auto" else ["--backend", config.backend]
         for key, value in {**config.settings, **settings}.items():
             words += ["--steps", str(value)] if key == "total_steps" else ["--set", f"{key}={as_text(value)}"]

@@ -12,6 +12,7 @@ import numpy as np
 
 from tailsafe.errors import InputError
 from tailsafe.evaluation.episodes import TABLE_NAME, Episodes, read_episodes
+from tailsafe.evaluation.front import FILE_NAME as FRONT
 from tailsafe.evaluation.played import environment_text
 from tailsafe.evaluation.verdict import BOOTSTRAP_MET, FILE_NAME, Interval, Verdict
 from tailsafe.files import open_text, read_object
@@ -92,8 +93,21 @@ class Evaluated:
     reward: float
     reward_bounds: Interval
     constraints: tuple[Judged, ...]
-    exact: Exact | None
+    exact: tuple[Exact, ...]
     metrics: tuple[Metric, ...] = ()
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """A point of front.json: what the policy was asked for, and what it did. limits, units, risks (C,)."""
+
+    run: str
+    limits: tuple[float, ...]
+    units: tuple[str, ...]
+    reward: float
+    reward_bounds: Interval
+    risks: tuple[tuple[float, Interval], ...]
+    verdicts: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,12 +138,18 @@ class Seed:
 
 @dataclass(frozen=True)
 class Limit:
-    """A constraint as config.json has it. unit: empty where it is not said."""
+    """A constraint as config.json has it. unit: empty where it is not said. lowest: where `limit` ends a range."""
 
     name: str
     measure: str
     limit: float
     unit: str
+    lowest: float | None = None
+
+    @property
+    def words(self) -> str:
+        """The limit or the range, without the unit."""
+        return f"{self.limit:g}" if self.lowest is None else f"{self.lowest:g} to {self.limit:g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +164,7 @@ class Run:
     config: Mapping[str, Any] | None
     seeds: tuple[Seed, ...]
     media: tuple[Media, ...]
+    front: tuple[FrontPoint, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -207,6 +228,7 @@ def read_run(folder: Path) -> Run:
         config=config,
         seeds=seeds,
         media=_media([folder, *places] if several else places),
+        front=_read_front(folder / FRONT),
     )
 
 
@@ -262,7 +284,7 @@ def _read_evaluation(path: Path) -> Evaluated:
         reward=reward.number("mean"),
         reward_bounds=_interval(reward),
         constraints=tuple(_judged(entry) for entry in fields.objects("constraints")),
-        exact=fields.optional("exact", lambda key: _exact(fields.object(key))),
+        exact=_read_exact(fields),
         metrics=tuple(
             Metric(entry.text("name"), entry.number("mean"), _interval(entry))
             for entry in (fields.optional("metrics", fields.objects) or ())
@@ -308,6 +330,37 @@ def _judged(fields: Fields) -> Judged:
     )
 
 
+def _read_exact(fields: Fields) -> tuple[Exact, ...]:
+    """One, or of a policy for a range of limits one for each limit that it was asked for."""
+    entries = fields.objects("exact") if isinstance(fields.data.get("exact"), list) else None
+    if entries is None:
+        one = fields.optional("exact", lambda key: _exact(fields.object(key)))
+        return () if one is None else (one,)
+    return tuple(_exact(entry) for entry in entries)
+
+
+def _read_front(path: Path) -> tuple[FrontPoint, ...]:
+    if not path.is_file():
+        return ()
+    return tuple(_front_point(entry) for entry in Fields(read_object(path), str(path)).objects("points"))
+
+
+def _front_point(fields: Fields) -> FrontPoint:
+    reward, risks = fields.object("reward"), fields.objects("risks")
+    limits, units = fields.numbers("limit", len(risks)), fields.texts("unit")
+    if len(units) != len(risks) or not risks:
+        raise InputError(f"{fields.place}.unit has {len(units)} entries for {len(risks)} risks")
+    return FrontPoint(
+        run=fields.text("run"),
+        limits=limits,
+        units=units,
+        reward=reward.number("mean"),
+        reward_bounds=_interval(reward),
+        risks=tuple((risk.number("risk"), _interval(risk)) for risk in risks),
+        verdicts=tuple(risk.choice("verdict", VERDICTS) for risk in risks),
+    )
+
+
 def _exact(fields: Fields) -> Exact:
     return Exact(
         reward=fields.number("reward"),
@@ -329,17 +382,17 @@ def _described(config: Mapping[str, Any] | None, path: Path) -> tuple[str | None
         return None, None, ()
     fields = Fields(config, str(path))
     entries = fields.objects("constraints") if "constraints" in config else []
-    limits = tuple(
-        Limit(
-            entry.text("name"),
-            entry.text("risk_measure"),
-            entry.number("limit"),
-            entry.optional("unit", entry.text) or "",
-        )
-        for entry in entries
-    )
+    limits = tuple(_limit(entry) for entry in entries)
     task = fields.optional("name", fields.text) or fields.optional("task", fields.text)
     return task, fields.optional("algorithm", fields.text), limits
+
+
+def _limit(entry: Fields) -> Limit:
+    unit = entry.optional("unit", entry.text) or ""
+    if isinstance(entry.get("limit"), list):
+        lowest, highest = entry.numbers("limit", 2)
+        return Limit(entry.text("name"), entry.text("risk_measure"), highest, unit, lowest)
+    return Limit(entry.text("name"), entry.text("risk_measure"), entry.number("limit"), unit)
 
 
 def _media(places: Sequence[Path]) -> tuple[Media, ...]:

@@ -57,6 +57,7 @@ def run_section(run: Run, key: str, inserted: Html | None = None) -> Html:
         el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in facts), class_="facts"),
         _given_up(run),
         _limits_part(run),
+        _front_part(run),
         *_elsewhere(run),
         _media_part(run.media),
         inserted,
@@ -90,9 +91,9 @@ def _limits_part(run: Run) -> Html:
         return el("div", el("h3", "Limits"), told)
     cards = [_card(judged_by_seed(run, cost)) for cost in costs]
     exact = [
-        _exact(seed.name if len(run.seeds) > 1 else "", seed.evaluated.exact)
+        _exact(seed.name if len(run.seeds) > 1 else "", exact)
         for seed in run.seeds
-        if seed.evaluated is not None and seed.evaluated.exact is not None
+        for exact in (() if seed.evaluated is None else seed.evaluated.exact)
     ]
     rows = [
         [
@@ -178,9 +179,27 @@ def _card(rows: Sequence[tuple[str, Judged]]) -> Html:
     )
 
 
-def _exact(name: str, exact: Exact | None) -> Html | None:
-    if exact is None:
+def _front_part(run: Run) -> Html | None:
+    """Reward against risk, where `tailsafe front` has measured it."""
+    if not run.front:
         return None
+    several = len({point.run for point in run.front}) > 1
+    rows = [
+        [
+            ", ".join(f"{limit:.4g}/{unit}" for limit, unit in zip(point.limits, point.units, strict=True)),
+            *([point.run] if several else []),
+            f"{number(point.reward)} {bounds(point.reward_bounds)}",
+            ", ".join(f"{number(risk)} {bounds(interval)}" for risk, interval in point.risks),
+            ", ".join(dict.fromkeys(point.verdicts)),
+        ]
+        for point in run.front
+    ]
+    header = ["asked for", *(["run"] if several else []), "reward", "risk", "verdict"]
+    told = el("p", "What each limit costs in reward, measured on fresh episodes with bounds.", class_="note")
+    return el("div", el("h3", "Front"), told, table_of(header, rows, "Reward against risk"))
+
+
+def _exact(name: str, exact: Exact) -> Html:
     best = "no policy keeps the limits" if exact.optimum is None else f"the optimum is {exact.optimum:.6g}"
     risks = ", ".join(f"{risk:.6g}" for risk in exact.risks)
     limits = ", ".join(f"{limit:g}" for limit in exact.limits)

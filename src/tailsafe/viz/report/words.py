@@ -103,7 +103,7 @@ def count_words(verdicts: Sequence[Verdict]) -> str:
 def sentence(run: Run) -> str:
     """What was trained, under which limits, and what the verdict is."""
     what = f"{len(run.seeds)} policies (seeds)" if len(run.seeds) > 1 else "a policy"
-    limits = ", ".join(f"{one.measure} of {one.name} at most {one.limit:g}{_slash(one.unit)}" for one in run.limits)
+    limits = ", ".join(f"{one.measure} of {one.name} at most {one.words}{_slash(one.unit)}" for one in run.limits)
     under = f", with {limits}" if limits else ""
     trained = f"{run.algorithm} trained {what} for {run.task} in {whole(run.steps)} steps{under}"
     return f"{trained}. {verdict_sentence(run)}"
