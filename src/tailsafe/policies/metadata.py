@@ -214,7 +214,7 @@ class ConstraintDescription:
     def asked(self, limit: float) -> ConstraintDescription:
         """The same for another limit of its range; an `InputError` outside."""
         low, high = self.ends
-        if not low * (1 - _ROUNDING) <= limit <= high * (1 + _ROUNDING):
+        if not low - _ROUNDING * abs(low) <= limit <= high + _ROUNDING * abs(high):
             allowed = f"{low:g}..{high:g}/{self.unit}" if self.span else f"{low:g}/{self.unit} alone"
             raise InputError(f"limit {limit:g}/{self.unit} of {self.name}: this policy was trained for {allowed}")
         if self.span is None:
