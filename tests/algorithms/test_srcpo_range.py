@@ -173,3 +173,18 @@ def test_what_regions_do_to_each_other_s_constraints_is_taken_back():
     # Without room, nothing of x is left either.
     found = joint_direction(steps, natural, jnp.asarray([[0.0], [0.0], [0.5]]))
     np.testing.assert_allclose(found, [0.0, 0.0], atol=1e-6)
+
+
+def test_products_that_belong_to_no_metric_take_nothing_back():
+    """As conjugate gradients that stop early may leave them: a tiny gradient with too large a product with another."""
+    nothing = jnp.zeros((2, 1, 3))
+    solved = jnp.eye(2, 3)[:, None]
+    image = jnp.asarray([[1e-8, -1e-3, 0.0], [-1e-3, 1.0, 0.0]])[:, None]
+    natural = RegionGradients(
+        jnp.concatenate([nothing, solved], axis=1),
+        jnp.concatenate([nothing, image], axis=1),
+        jnp.zeros((2, 2, 2)),
+        jnp.full(2, 0.5),
+    )
+    steps = jnp.asarray([[0.0, 2.0, 0.0], [0.0, -1.0, 0.0]])
+    np.testing.assert_array_equal(joint_direction(steps, natural, jnp.ones((2, 1))), [0.0, 1.0, 0.0])

@@ -141,8 +141,11 @@ def joint_direction(
     solved, image = (leaf[:, 1:].reshape(-1, total.shape[0]) for leaf in (natural.solved, natural.image))
     own = jnp.einsum("rcp,rp->rc", natural.image[:, 1:], directions)
     allowed = jnp.maximum(own, -excess).reshape(-1)
-    taken = descended_qp(inner_products(solved, image), image @ total - allowed)
-    return total - taken @ solved
+    gram = inner_products(solved, image)
+    taken = descended_qp(gram, image @ total - allowed)
+    # Conjugate gradients stop early: of tiny gradients the products may belong to no metric, and the program diverges.
+    sound = jnp.isfinite(taken).all() & (taken @ gram @ taken >= 0)
+    return total - jnp.where(sound, taken, 0.0) @ solved
 
 
 def within_radius(direction: Float[Array, " P"], fisher: Matvec, radius: Float[Array, ""]) -> Float[Array, " P"]:
