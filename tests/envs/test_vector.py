@@ -12,9 +12,10 @@ import pytest
 
 import tailsafe
 from tailsafe.envs.host import float64_on_host
+from tailsafe.envs.training import task_spec
 from tailsafe.envs.vector import VectorEnv, make_batch
 from tailsafe.errors import InputError
-from tailsafe.tasks import TASKS, observation_size
+from tailsafe.tasks import TASKS, observation_size, task_units
 from tests.recorded import NAVIGATION
 
 
@@ -180,3 +181,28 @@ def test_shapes_and_costs(name: str) -> None:
         assert envs.observation_space.contains(observation)
         assert reward.shape == (4,)
     envs.close()
+
+
+@pytest.mark.parametrize("name", NAVIGATION)
+def test_nothing_lies_beyond_what_learners_reach(name: str) -> None:
+    """Larger actions than `effective_reach` are the same trajectory, half of it is another."""
+    task = TASKS[name]
+    reach = np.asarray(task.effective_reach)
+    drawn = np.random.default_rng(1).choice([-1.0, 1.0], (30, 4, 2)) * np.asarray(task.action_reach)
+    whole, least, half = (
+        roll(VectorEnv(make_batch(task, 4, "mujoco")), actions, seed=3)
+        for actions in (drawn, np.clip(drawn, -reach, reach), np.clip(drawn, -reach / 2, reach / 2))
+    )
+    assert_same(whole, least)
+    assert not np.allclose(whole[-1][0], half[-1][0])
+
+
+def test_learners_act_within_reach() -> None:
+    """-1 and 1 are full thrust, no more, and policy files say so."""
+    for name in NAVIGATION:
+        task = TASKS[name]
+        np.testing.assert_array_equal(task_units(task, np.ones((1, 2)))[0], task.effective_reach)
+        described = task_spec(task).native_actions
+        assert described is not None
+        assert described.high == task.effective_reach
+        np.testing.assert_allclose(described.decode(np.ones((1, 2)))[0], task.effective_reach, rtol=1e-6)

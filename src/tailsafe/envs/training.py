@@ -50,7 +50,7 @@ def task_spec(task: Task[Any]) -> EnvironmentSpec:
         largest_costs=(1.0,) * len(task.limits),
         limits=tuple(limit.value for limit in task.limits),
         native_actions=ActionDescription.of(
-            BoxActions(action_size(task)), [-reach for reach in task.action_reach], task.action_reach
+            BoxActions(action_size(task)), [-reach for reach in task.effective_reach], task.effective_reach
         ),
     )
 

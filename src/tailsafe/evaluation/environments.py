@@ -18,8 +18,9 @@ from tailsafe.envs.user import user_environments
 from tailsafe.errors import InputError
 from tailsafe.learning.chunks import Transition
 from tailsafe.learning.interface import EnvironmentSpec
+from tailsafe.learning.spaces import ActionDescription
 from tailsafe.policies.metadata import PolicyDescription
-from tailsafe.tasks.base import Task, task_units
+from tailsafe.tasks.base import Task
 
 # How many episodes run side by side at most. Environments that are Python objects gain nothing from more.
 _MOST_BATCHED, _MOST_SINGLE = 128, 8
@@ -74,7 +75,8 @@ def open_stage(
 
         check_fits(description, task_spec(task))
         engine = usual_backend() if backend == "auto" else backend
-        return BatchStage(make_batch(task, min(episodes, _MOST_BATCHED), engine), engine=engine)
+        batch = make_batch(task, min(episodes, _MOST_BATCHED), engine)
+        return BatchStage(batch, engine=engine, actions=description.actions)
     count = min(episodes, _MOST_SINGLE)
     return open_user_stage(description, count, environment, env_args=env_args, trust=trust)
 
@@ -119,9 +121,10 @@ def open_user_stage(
         if not isinstance(environments, JaxUserEnvironments):
             environments.close()
         raise
-    if not isinstance(environments, JaxUserEnvironments):
-        return environments
-    return JaxStage(environments, found.source)
+    stage: Stage = (
+        JaxStage(environments, found.source) if isinstance(environments, JaxUserEnvironments) else environments
+    )
+    return stage if built_in(description) is None else _InPolicysUnits(stage, description.actions)
 
 
 def check_fits(description: PolicyDescription, spec: EnvironmentSpec) -> None:
@@ -144,19 +147,49 @@ def check_fits(description: PolicyDescription, spec: EnvironmentSpec) -> None:
         raise InputError(f"{spec.name}: its actions are {spec.actions}, the policy's {description.actions.build()}")
 
 
+class _InPolicysUnits:
+    """A stage that takes actions in the units in which a policy for a built-in task acts, which need not fill the box.
+
+    A point's thrust is full at 0.05 (`Task.effective_reach`), and so it is in an environment made of such a task.
+    """
+
+    def __init__(self, stage: Stage, actions: ActionDescription) -> None:
+        self.num_envs, self.spec, self.source, self.engine = stage.num_envs, stage.spec, stage.source, stage.engine
+        self.reset, self.close = stage.reset, stage.close
+        self._stage, self._actions = stage, actions
+
+    def step(self, actions: Float[NDArray[np.float32], "N A"]) -> Transition:
+        native = self.spec.native_actions
+        if native is None or native.low is None or native.high is None:
+            return self._stage.step(actions)
+        low, high = np.asarray(native.low), np.asarray(native.high)
+        within = 2 * (self._actions.decode(actions) - low) / (high - low) - 1
+        return self._stage.step(np.clip(within, -1, 1).astype(np.float32))
+
+
 class BatchStage:
     """A batch of a built-in task on either engine. watch: called with the batch after a reset and after every step,
-    before ended episodes give way to new ones.
+    before ended episodes give way to new ones. actions: those of the policy that plays, whose reach may be that of an
+    earlier version; by default those of this version's learners.
     """
 
     source: Source | None = None
 
-    def __init__(self, batch: Any, watch: Callable[[Any], None] | None = None, *, engine: str | None = None) -> None:
+    def __init__(
+        self,
+        batch: Any,
+        watch: Callable[[Any], None] | None = None,
+        *,
+        engine: str | None = None,
+        actions: ActionDescription | None = None,
+    ) -> None:
         from tailsafe.envs.training import task_spec
 
         self.num_envs = batch.num_envs
         self.spec = task_spec(batch.task)
         self.engine = engine
+        described = actions or self.spec.native_actions
+        self._reach = 1.0 if described is None else np.asarray(described.high)  # boxes around zero
         self._batch = batch
         self._watch = watch
 
@@ -168,7 +201,7 @@ class BatchStage:
 
     def step(self, actions: Float[NDArray[np.float32], "N A"]) -> Transition:
         watched = self._watch is not None
-        step = self._batch.step(task_units(self._batch.task, np.asarray(actions, np.float64)), renew=not watched)
+        step = self._batch.step(np.asarray(actions, np.float64) * self._reach, renew=not watched)
         if self._watch is not None:
             self._watch(self._batch)
             if np.asarray(step.done).any():

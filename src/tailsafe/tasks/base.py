@@ -69,6 +69,12 @@ class Task(Simulated, Protocol[State]):
         """Actions lie in the box of these half widths around zero."""
 
     @property
+    def effective_reach(self) -> tuple[float, ...]:
+        """What of that box a learner acts in: beyond these half widths an actuator is at its force limit, and all
+        actions are one.
+        """
+
+    @property
     def observation_parts(self) -> tuple[tuple[str, int], ...]:
         """Name and width of each part of the observation, in order."""
 
@@ -125,8 +131,8 @@ def action_size(task: Task[Any]) -> int:
 
 
 def task_units(task: Task[Any], embedded: AnyArray) -> AnyArray:
-    """A learner's actions (..., A) in [-1, 1] as the task's."""
-    scaled: AnyArray = embedded * np.asarray(task.action_reach, embedded.dtype)
+    """A learner's actions (..., A) in [-1, 1] as the task's, as far as these make a difference."""
+    scaled: AnyArray = embedded * np.asarray(task.effective_reach, embedded.dtype)
     return scaled
 
 

@@ -119,6 +119,10 @@ class LeggedTask(ABC):
         return tuple(float(np.float32(max(abs(low - pose), abs(high - pose)))) for pose, low, high in rows)
 
     @property
+    def effective_reach(self) -> tuple[float, ...]:
+        return self.action_reach
+
+    @property
     def observation_parts(self) -> tuple[tuple[str, int], ...]:
         motors, legs = len(self.pose), len(self.phases)
         return (

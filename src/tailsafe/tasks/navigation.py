@@ -51,6 +51,10 @@ class NavigationTask:
     line_search_iterations: int = LINE_SEARCH_ITERATIONS
 
     @property
+    def effective_reach(self) -> tuple[float, ...]:
+        return self.robot.effective_reach
+
+    @property
     def timestep(self) -> float:
         return self.world.timestep
 

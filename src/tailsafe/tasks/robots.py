@@ -34,6 +34,10 @@ class Robot(Protocol):
         """Name and width of the parts that `feel` concatenates."""
 
     @property
+    def effective_reach(self) -> tuple[float, ...]:
+        """See `Task.effective_reach`."""
+
+    @property
     def spawn_accelerometer(self) -> tuple[float, float, float]:
         """What the accelerometer reads at rest at the start of an episode, in the robot frame [m/s^2]."""
 
@@ -58,6 +62,8 @@ class Point:
     nq: int = 3
     nv: int = 3
     sensor_parts: tuple[tuple[str, int], ...] = _COMMON_PARTS
+    # Thrust is limited to 0.05; turning is a speed that a servo holds.
+    effective_reach: tuple[float, ...] = (0.05, 1.0)
     spawn_accelerometer: tuple[float, float, float] = (0.0, 0.0, 9.81)
 
     def rest(self, position: Float[Array, " 2"], yaw: Float[Array, ""]) -> Float[Array, " 3"]:
@@ -81,6 +87,8 @@ class Car:
     nq: int = 13
     nv: int = 11
     sensor_parts: tuple[tuple[str, int], ...] = (*_COMMON_PARTS, ("ballangvel_rear", 3), ("ballquat_rear", 9))
+    # The torque limit of both wheels.
+    effective_reach: tuple[float, ...] = (0.02, 0.02)
     # All three wheels touch the floor at distance zero, which rounding may turn into no contact: of twenty recorded
     # resets fourteen read this value and six that of a car resting on two wheels.
     spawn_accelerometer: tuple[float, float, float] = (0.0, -0.0133941127, 9.52894317)

@@ -129,6 +129,8 @@ def check_fits(plan: Plan, start: Start) -> None:
         f"has {actions.size} {actions.kind} actions",
         f"takes {spec.actions.size} {kind} ones",
     )
+    if task.name == spec.name and spec.native_actions is not None:
+        need(actions.high == spec.native_actions.high, f"acts up to {actions.high}", f"up to {spec.native_actions.high}")
     values = plan.values
     pairs = (("policy_hidden", network.hidden), ("fixed_log_std", network.fixed_log_std))
     for key, own in pairs:

@@ -16,7 +16,7 @@ from tailsafe.errors import InputError
 from tailsafe.evaluation.environments import check_fits
 from tailsafe.evaluation.episodes import SEED_OFFSET
 from tailsafe.policies.policy import LoadedPolicy
-from tailsafe.tasks import TASKS, Task, task_units
+from tailsafe.tasks import TASKS, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ def walk(
                     jax.random.fold_in(jax.random.fold_in(key, episode), step),
                     deterministic=deterministic,
                 )
-                moved = batch.step(task_units(task, np.asarray(actions, np.float64)), renew=False)
+                moved = batch.step(np.asarray(policy.to_environment(actions), np.float64), renew=False)
                 cost = np.asarray(moved.costs, np.float64)
                 reward, total = reward + float(moved.reward[0]), total + cost[0]
                 paid, weight = paid + weight[:, None] * cost, weight * gamma
