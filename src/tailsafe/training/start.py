@@ -130,7 +130,8 @@ def check_fits(plan: Plan, start: Start) -> None:
         f"takes {spec.actions.size} {kind} ones",
     )
     if task.name == spec.name and spec.native_actions is not None:
-        need(actions.high == spec.native_actions.high, f"acts up to {actions.high}", f"up to {spec.native_actions.high}")
+        own = spec.native_actions.high
+        need(actions.high == own, f"acts up to {actions.high}", f"up to {own}")
     values = plan.values
     pairs = (("policy_hidden", network.hidden), ("fixed_log_std", network.fixed_log_std))
     for key, own in pairs:
