@@ -1,6 +1,8 @@
 """Nothing is lost: unreadable checkpoints stay, one process per run, a full disk is one line."""
 
+import errno
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -156,6 +158,17 @@ def test_one_process_per_run_and_the_lock_dies_with_its_holder(run, call):
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
     assert resume(run, progress=False).steps == LAST
+
+
+def test_a_lock_needs_no_room(tmp_path, monkeypatch):
+    """On a full disk a run says what is safe; a lock that could not say who holds it would come before that."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with held([tmp_path]), pytest.raises(InputError, match="is being trained by another process"), held([tmp_path]):
+        pass
 
 
 def test_locks_of_several_folders_are_all_or_none(tmp_path):
