@@ -180,6 +180,15 @@ class CsvLog:
         with replacing(self._path) as partial, partial.open("w", newline="", encoding="utf-8") as handle:
             csv.writer(handle, lineterminator="\n").writerows([rows[0], *kept])
 
+    def last(self) -> int:
+        """The latest update that it has a row of; 0 where it has none that can be read."""
+        try:
+            with open_text(self._path) as handle:
+                rows = [row["updates"] for row in csv.DictReader(handle) if row.get("updates")]
+        except (OSError, UnicodeDecodeError, csv.Error):
+            return 0
+        return max((int(updates) for updates in rows if updates.isdecimal() and len(updates) < 19), default=0)
+
     def write(self, row: Row) -> None:
         """Append a row; the first one writes the header."""
         new = not self._path.exists()
