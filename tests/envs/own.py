@@ -145,6 +145,15 @@ class Moves(Own):
         return super().step(action)
 
 
+class Dies(Own):
+    """As a process does that is killed for its memory."""
+
+    def step(self, action: Any) -> Any:
+        if self.time == 1:
+            os._exit(1)
+        return super().step(action)
+
+
 class SpeedCost(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A cost on a wrapper, with its name and bound."""
 

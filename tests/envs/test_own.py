@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +201,21 @@ def test_processes_step_as_this_one_does() -> None:
         assert here.followed() == there.followed() == {"speed": 3.0}
     finally:
         there.close()
+
+
+def test_a_process_that_dies_is_one_line(recwarn: pytest.WarningsRecorder) -> None:
+    """Closing what is left of it hides that line no more."""
+    environments = user_environments(find_environment("tests.envs.own:Dies"), 2, workers=2)
+    environments.reset(0)
+    actions = np.zeros((2, 2), np.float32)
+    environments.step(actions)
+    with pytest.raises(InputError, match="one of its processes ended unexpectedly"):
+        environments.step(actions)
+    environments.close()
+    del environments
+    gc.collect()
+    assert not multiprocessing.active_children()
+    assert not recwarn.list
 
 
 # --- names and trust --------------------------------------------------------------------------------------------------
