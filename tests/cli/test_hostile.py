@@ -238,6 +238,22 @@ def test_seeds_of_an_evaluation(tmp_path):
             ts.evaluate(tmp_path, 5, seed)
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_a_terminal_that_knows_few_characters(encoding):
+    program = """
+import sys
+from tailsafe.cli.app import app, console, main
+@app.command()
+def say():
+    console().print("[0, 1] \\u2190", markup=False)
+sys.argv[1:] = ["say"]
+main()
+"""
+    own = {**os.environ, "PYTHONIOENCODING": encoding}
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=own)
+    assert (told.returncode, told.stdout, told.stderr) == (0, "[0, 1] ?\n", "")
+
+
 LOST = """
 import signal, time
 from tailsafe.cli.app import _keep_interrupts

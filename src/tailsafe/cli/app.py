@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import logging
 import os
@@ -112,6 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.getLogger("tailsafe").addFilter(_harmless)
     if arguments is None:
         _keep_interrupts()
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # Of a terminal or pipe that knows few characters: the others are question marks, not a traceback.
+            sys.stdout.reconfigure(errors="replace")
     try:
         code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
     except InputError as error:
