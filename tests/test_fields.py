@@ -58,6 +58,7 @@ def test_parsing(key, text, value):
         ("count", "0", "count is 0; it must be in [1, inf)"),
         ("share", "1", "share is 1; it must be in [0, 1)"),
         ("share", "nan", "share is nan; it must be in [0, 1)"),
+        ("count", "9" * 20, f"count is {'9' * 20}; no whole number may be above 9,007,199,254,740,992"),
         ("rate", "0", "rate is 0; it must be in (0, inf]"),
         ("rule", "three", "rule is 'three'; it must be one of one, two"),
     ],

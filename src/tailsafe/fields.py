@@ -143,12 +143,12 @@ class Setting:
             if kind is int:
                 if number != int(number):
                     raise ValueError
-                if abs(number) > _LARGEST_WHOLE:
-                    raise InputError(f"{self.key} is {value}; no whole number may be above {_LARGEST_WHOLE:,}")
-                return int(number)
+                number = int(number)
         except (TypeError, ValueError, OverflowError):
             what = "a whole number" if kind is int else "a number"
             raise InputError(f"{self.key} is {value!r}; it must be {what}") from None
+        if kind is int and abs(number) > _LARGEST_WHOLE:
+            raise InputError(f"{self.key} is {value}; no whole number may be above {_LARGEST_WHOLE:,}")
         return number
 
     def _checked(self, value: Any) -> Any:

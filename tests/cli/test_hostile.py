@@ -238,6 +238,43 @@ def test_seeds_of_an_evaluation(tmp_path):
             ts.evaluate(tmp_path, 5, seed)
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_a_terminal_that_knows_few_characters(encoding):
+    program = """
+import sys
+from tailsafe.cli.app import app, console, main
+@app.command()
+def say():
+    console().print("[0, 1] \\u2190", markup=False)
+sys.argv[1:] = ["say"]
+main()
+"""
+    own = {**os.environ, "PYTHONIOENCODING": encoding}
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=own)
+    assert (told.returncode, told.stdout, told.stderr) == (0, "[0, 1] ?\n", "")
+
+
+LOST = """
+import signal, time
+from tailsafe.cli.app import _keep_interrupts
+_keep_interrupts()
+class Ends:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+try:
+    Ends()
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("heard")
+"""
+
+
+def test_an_interrupt_inside_of_a_destructor_is_not_lost():
+    """JAX has a callback of the garbage collector: a Ctrl-C while that runs was a traceback, and nothing stopped."""
+    told = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, timeout=50, check=False)
+    assert (told.stdout, told.stderr) == ("heard\n", "")
+
+
 def test_a_third_interrupt_has_nothing_left_to_end():
     """Typer turns Ctrl-C into an exit code; what runs at the end of the process is not interrupted."""
     program = """

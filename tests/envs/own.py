@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 from typing import Any
 
 import gymnasium
@@ -121,6 +122,36 @@ class Odd(Own):
 class BadEnd(Own):
     def close(self) -> None:
         raise SystemExit(0)
+
+
+class Moves(Own):
+    """As environments do that load their models by relative names."""
+
+    def __init__(self, folder: str, when: str) -> None:
+        super().__init__()
+        self.folder, self.when = folder, when
+        self.move("built")
+
+    def move(self, when: str) -> None:
+        if when == self.when:
+            os.chdir(self.folder)
+
+    def reset(self, **arguments: Any) -> Any:
+        self.move("reset")
+        return super().reset(**arguments)
+
+    def step(self, action: Any) -> Any:
+        self.move("stepped")
+        return super().step(action)
+
+
+class Dies(Own):
+    """As a process does that is killed for its memory."""
+
+    def step(self, action: Any) -> Any:
+        if self.time == 1:
+            os._exit(1)
+        return super().step(action)
 
 
 class SpeedCost(gymnasium.Wrapper[Any, Any, Any, Any]):

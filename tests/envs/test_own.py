@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from tailsafe.envs.trust import check_trusted, chosen_source, is_known, remember
 from tailsafe.envs.user import GymnasiumEnvironments, user_environments
 from tailsafe.envs.wrappers import CostFromStep
 from tailsafe.errors import InputError
-from tests.envs.own import ACTIONS, OBSERVATIONS, WRONG, BadEnd, Own, SixValues, SpeedCost, variant
+from tests.envs.own import ACTIONS, OBSERVATIONS, WRONG, BadEnd, Moves, Own, SixValues, SpeedCost, variant
 
 
 @pytest.mark.parametrize("kind", OBSERVATIONS)
@@ -78,6 +80,48 @@ def test_what_is_wrong_is_refused_alike(reason: str) -> None:
     with pytest.raises(InputError) as failure:
         played(make)
     assert words in str(failure.value)
+
+
+@pytest.mark.parametrize("reason", WRONG)
+def test_what_is_wrong_at_once_is_refused_when_it_is_built(reason: str) -> None:
+    """Before a run's folder is made, which would be in the way of the next attempt."""
+    make, words = WRONG[reason]
+    with pytest.raises(InputError) as failure:
+        user_environments(find_environment(make), 2)
+    assert words in str(failure.value)
+
+
+@pytest.mark.parametrize("when", ["built", "reset", "stepped"])
+def test_the_current_folder_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, when: str
+) -> None:
+    """A run with a relative name would end up elsewhere, or in two places."""
+    (tmp_path / "theirs").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def moves() -> Moves:
+        return Moves(str(tmp_path / "theirs"), when)
+
+    environments = user_environments(find_environment(moves), 2)
+    assert Path.cwd() == tmp_path
+    environments.reset(0)
+    assert Path.cwd() == tmp_path
+    environments.step(np.zeros((2, environments.spec.actions.size), np.float32))
+    assert Path.cwd() == tmp_path
+    assert [record.message for record in caplog.records] == [
+        f"environment moves: changed the current folder to {tmp_path / 'theirs'}; it is {tmp_path} again, where the "
+        "files of this run go"
+    ]
+
+
+def test_an_observation_beyond_single_precision_is_one_error(recwarn: pytest.WarningsRecorder) -> None:
+    """Not a warning of NumPy's before it, nor a FloatingPointError where somebody has asked for those."""
+    space = spaces.Box(1e299, 1e300, (2,), np.float64)
+    with np.errstate(over="raise"), pytest.raises(InputError, match="NaN or infinity"):
+        played(variant(observation_space=space))
+    with pytest.raises(InputError, match="NaN or infinity"):
+        played(variant(observation_space=space))
+    assert not recwarn.list
 
 
 def test_an_error_while_closing_hides_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -157,6 +201,21 @@ def test_processes_step_as_this_one_does() -> None:
         assert here.followed() == there.followed() == {"speed": 3.0}
     finally:
         there.close()
+
+
+def test_a_process_that_dies_is_one_line(recwarn: pytest.WarningsRecorder) -> None:
+    """Closing what is left of it hides that line no more."""
+    environments = user_environments(find_environment("tests.envs.own:Dies"), 2, workers=2)
+    environments.reset(0)
+    actions = np.zeros((2, 2), np.float32)
+    environments.step(actions)
+    with pytest.raises(InputError, match="one of its processes ended unexpectedly"):
+        environments.step(actions)
+    environments.close()
+    del environments
+    gc.collect()
+    assert not multiprocessing.active_children()
+    assert not recwarn.list
 
 
 # --- names and trust --------------------------------------------------------------------------------------------------

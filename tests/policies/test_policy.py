@@ -156,6 +156,9 @@ def edit(path, change):
         (lambda d: d.pop("gamma"), "lacks 'gamma'"),
         (lambda d: d.update(gamma="0.9"), "policy.gamma must be a finite number"),
         (lambda d: d.update(gamma=1.5), "gamma is 1.5"),
+        (lambda d: d.update(largest_return=[-1.0, 1.0]), "largest_return is -1"),
+        (lambda d: d["task"].update(largest_costs=[1.0, -1.0]), "largest_costs is -1"),
+        (lambda d: d["network"].update(clip_observation=-3), "clip_observation is -3"),
         (lambda d: d.update(task=[]), "policy.task must be an object"),
         (lambda d: d["task"].update(observation_size=-1), "observation_size must be a whole number"),
         (lambda d: d["task"].update(observation_size=10**9), "shape"),
@@ -213,6 +216,10 @@ def test_broken_files_are_one_line(run):
         (lambda t: t.pop("body.weights.1"), "lacks the tensor 'body.weights.1'"),
         (lambda t: t.update({"body.biases.0": t["body.biases.0"][:-1]}), r"has shape \(15,\)"),
         (lambda t: t.update({"delta": t["delta"].astype(np.float64)}), "must be F32"),
+        (
+            lambda t: t.update({"normalizer.variance": -t["normalizer.variance"]}),
+            "'normalizer.variance' holds negative",
+        ),
         (lambda t: t.update({"normalizer.mean": t["normalizer.mean"] * np.nan}), "NaN"),
     ],
 )

@@ -17,12 +17,20 @@ from tests.training.tiny import finite_config
         ({"policy_hidden": (10**6, 10**6)}, "policy_hidden 4 TB"),
         ({"critic_hidden": (10**6, 10**6)}, "critic_hidden 4 TB"),
         ({"window": 10**13}, "window"),
+        ({"validation_every": 10, "validation_episodes": 10**10}, "validation_episodes 10.2 TB"),
     ],
 )
 def test_what_cannot_fit_is_refused_with_the_sum(tmp_path, settings, words):
     with pytest.raises(InputError, match=rf"would need at least .*\({words}.*there are"):
         make_plan(finite_config(tmp_path / "run", 1, settings=settings))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("key", ["quantiles", "target_quantiles"])
+def test_programs_have_a_length(tmp_path, key):
+    """Sums over atoms are unrolled: a program over many would be traced and compiled for hours."""
+    with pytest.raises(InputError, match=rf"^{key} is 1001; it must be in \[1, 1000\]$"):
+        make_plan(finite_config(tmp_path / "run", 1, settings={key: 1001}))
 
 
 def test_the_state_is_counted_exactly(tmp_path):

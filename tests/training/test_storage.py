@@ -1,6 +1,8 @@
 """Nothing is lost: unreadable checkpoints stay, one process per run, a full disk is one line."""
 
+import errno
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -18,7 +20,9 @@ from tailsafe.files import replacing, write_json
 from tailsafe.training.failures import failure
 from tailsafe.training.lock import LOCK, held
 from tailsafe.training.logs import CsvLog, session_starts
-from tailsafe.training.train import resume
+from tailsafe.training.plan import make_plan
+from tailsafe.training.restart import set_run_aside
+from tailsafe.training.train import check_log, resume, write_configs
 from tests.training.test_resume import arguments
 from tests.training.tiny import PER_UPDATE, assert_same_arrays, finite_config, last_arrays, rows_without_times
 
@@ -64,6 +68,19 @@ def test_checkpoints_that_cannot_be_read_are_never_deleted(run, straight, call):
     assert contents(aside) == kept
 
 
+def test_what_was_found_out_about_a_policy_is_set_aside_with_it(tmp_path):
+    found = ["certificate.json", "evaluation.bootstrap.json", "front.json", "episodes.csv", "diagnosis.png"]
+    for name in [*found, "metrics.csv", "config.json", "my_environment.py"]:
+        (tmp_path / name).write_text(name)
+    for name in ("validation", "certificate", "policy"):
+        (tmp_path / name).mkdir()
+    aside = set_run_aside(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "my_environment.py", aside.name}
+    moved = {*found, "metrics.csv", "validation", "certificate", "policy"}
+    assert {path.name for path in aside.iterdir()} == moved
+    assert set_run_aside(tmp_path) is None
+
+
 def test_a_misfit_in_the_newest_falls_back_to_the_one_before(run, straight):
     checkpoints = Checkpoints(run / "checkpoints")
     arrays, meta = checkpoints.load(LAST)
@@ -84,6 +101,33 @@ def test_a_policy_beside_an_empty_folder_of_checkpoints_is_not_trained_over(run)
     with pytest.raises(InputError, match="no checkpoints to resume from"):
         resume(run, progress=False)
     assert contents(run) == before
+
+
+def test_a_log_without_checkpoints_is_not_emptied(tmp_path, call):
+    """Both may have been removed to save room; the log is all that is left then."""
+    folder = tmp_path / "run"
+    plan = make_plan(finite_config(folder, UPDATES))
+    folder.mkdir()
+    write_configs(plan, folder)
+    first = plan.checkpoint_updates
+    (folder / "metrics.csv").write_text(f"steps,updates\n32,1\n{(first + 1) * PER_UPDATE},{first + 1}\n")
+    before = contents(folder)
+    code, out, err = call("resume", folder, "--json")
+    assert (code, out) == (2, "")
+    assert f"has a log of {(first + 1) * PER_UPDATE} steps but no checkpoints" in err.splitlines()[-1]
+    assert contents(folder) == before
+    # Rows up to the first checkpoint are what a stop before it leaves.
+    (folder / "metrics.csv").write_text(f"steps,updates\n{first * PER_UPDATE},{first}\n")
+    check_log(plan, folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "last"), [("", 0), ("a,b\n1,2\n", 0), ("updates\n2\n40\n4", 40), ("updates\n" + "9" * 5000, 0)]
+)
+def test_how_far_a_log_reaches(tmp_path, content, last):
+    assert CsvLog(tmp_path / "metrics.csv").last() == 0
+    (tmp_path / "metrics.csv").write_text(content)
+    assert CsvLog(tmp_path / "metrics.csv").last() == last
 
 
 def test_only_names_that_tailsafe_gives_are_checkpoints(tmp_path):
@@ -156,6 +200,17 @@ def test_one_process_per_run_and_the_lock_dies_with_its_holder(run, call):
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
     assert resume(run, progress=False).steps == LAST
+
+
+def test_a_lock_needs_no_room(tmp_path, monkeypatch):
+    """On a full disk a run says what is safe; a lock that could not say who holds it would come before that."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with held([tmp_path]), pytest.raises(InputError, match="is being trained by another process"), held([tmp_path]):
+        pass
 
 
 def test_locks_of_several_folders_are_all_or_none(tmp_path):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,6 +22,8 @@ from tailsafe.envs.jax_user import JaxStage
 from tailsafe.evaluation.exact import evaluate_on_problem
 from tailsafe.policies.policy import load_policy
 from tailsafe.tasks import TASKS, task_units
+from tailsafe.training import session
+from tailsafe.training.logs import last_shipped
 from tailsafe.training.plan import make_plan
 from tailsafe.training.settled import DevicePlay, Played, play_settled, standard_error
 from tailsafe.training.validation import Entry, Validation
@@ -134,8 +138,56 @@ def test_a_stopped_run_is_validated_as_one_that_was_not(trained: Path, tmp_path:
     ts.train(config, callback=lambda row: row["updates"] < 6)
     ts.resume(tmp_path / "run")
     assert entries_of(tmp_path / "run") == entries_of(trained)
-    for name in ("policy.json", "policy.safetensors"):
-        assert (tmp_path / "run" / "policy" / name).read_bytes() == (trained / "policy" / name).read_bytes()
+    assert same_files(tmp_path / "run", trained)
+
+
+def test_a_run_that_ends_before_its_policy_is_written_ships_it_later(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its last checkpoint nothing is left to train, but the policy is still the one before."""
+    share = session.share_policy
+
+    def killed(folder: Path, plan: Any, learner: Any, steps: int) -> None:
+        if steps == 9 * PER_UPDATE:
+            raise KeyboardInterrupt
+        share(folder, plan, learner, steps)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "share_policy", killed)
+        with pytest.raises(KeyboardInterrupt):
+            ts.train(finite_config(tmp_path / "run", 9, settings=VALIDATED))
+    assert not same_files(tmp_path / "run", trained)
+    ts.resume(tmp_path / "run")
+    assert same_files(tmp_path / "run", trained)
+
+
+def test_a_run_that_ends_while_its_policy_is_chosen_ships_it_later(trained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    for file in (run / "validation" / f"policy-{6 * PER_UPDATE}").iterdir():
+        shutil.copy(file, run / "policy")
+    assert not same_files(run, trained)
+    # Chosen already: nothing is done again. What is certified about a policy is written into it.
+    ts.resume(run)
+    assert not same_files(run, trained)
+    (run / "sessions.json").write_text('{"begun": [0], "shipped": 0}')
+    ts.resume(run)
+    assert same_files(run, trained)
+    assert last_shipped(run) == 9
+    # Older runs do not say it: where they have a policy, that is theirs.
+    (run / "sessions.json").write_text('{"begun": [0]}')
+    (run / "policy" / "policy.json").write_text("mine")
+    ts.resume(run)
+    assert (run / "policy" / "policy.json").read_text() == "mine"
+    shutil.rmtree(run / "policy")
+    ts.resume(run)
+    assert same_files(run, trained)
+
+
+def same_files(run: Path, other: Path) -> bool:
+    """Whether two runs have the same policy."""
+    names = ("policy.json", "policy.safetensors")
+    return all((run / "policy" / name).read_bytes() == (other / "policy" / name).read_bytes() for name in names)
 
 
 def test_several_runs_of_a_program_are_validated_each(tmp_path: Path) -> None:

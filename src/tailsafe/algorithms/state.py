@@ -67,7 +67,7 @@ class LearnerConfig:
         0.0, "Initial value of a learned log standard deviation.", part="networks", within="[-4, 2]"
     )
     ensemble: int = setting(2, "Networks per critic, whose atoms are pooled.", part="networks")
-    quantiles: int = setting(25, "Atoms of one critic's return distribution.", part="networks")
+    quantiles: int = setting(25, "Atoms of one critic's return distribution.", part="networks", within="[1, 1000]")
     augmented: bool = setting(
         False, "Policy and critics also see the discounted cost so far and the discount.", part="networks"
     )
@@ -95,7 +95,7 @@ class TraceConfig(LearnerConfig):
     batch_chunks: int = setting(
         1, "Chunks that an update learns from: the newest, and older ones at random.", part="sizes"
     )
-    target_quantiles: int = setting(50, "Atoms of the TD(lambda) targets.", part="networks")
+    target_quantiles: int = setting(50, "Atoms of the TD(lambda) targets.", part="networks", within="[1, 1000]")
     critic_iterations: int = setting(40, "Gradient steps of the critics per update.", part="critics", main=True)
     critic_minibatches: int = setting(
         1, "Parts of the batch; each gradient step of the critics takes one.", part="critics"

@@ -7,11 +7,15 @@ one line on stderr and exit code 2; any other exception is a bug and keeps its t
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import json
 import logging
+import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -107,6 +111,11 @@ def _root(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program on `arguments` (default: the process's own) and exit with its code."""
     logging.getLogger("tailsafe").addFilter(_harmless)
+    if arguments is None:
+        _keep_interrupts()
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # Of a terminal or pipe that knows few characters: the others are question marks, not a traceback.
+            sys.stdout.reconfigure(errors="replace")
     try:
         code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
     except InputError as error:
@@ -116,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         typer.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
     except MemoryError as error:
-        _fail(f"there is not enough memory for this: {error or 'out of memory'}")
+        _fail(f"there is not enough memory for this: {str(error) or 'out of memory'}")
     except OSError as error:
         if error.errno not in _OF_THE_MACHINE:
             raise
@@ -132,6 +141,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if code == INTERRUPTED:  # Typer has caught it
         _last_words(arguments)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _keep_interrupts() -> None:
+    """What a signal raises inside of a destructor or a callback of the garbage collector is lost there, and shown as a
+    traceback. A Ctrl-C is raised again instead, a moment later.
+    """
+    before = sys.unraisablehook
+
+    def hook(told: Any) -> None:
+        if told.exc_type is not KeyboardInterrupt:
+            before(told)
+            return
+        again = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+        again.daemon = True
+        with contextlib.suppress(RuntimeError):  # the program is ending anyway
+            again.start()
+
+    sys.unraisablehook = hook
 
 
 def _last_words(arguments: Sequence[str] | None) -> None:

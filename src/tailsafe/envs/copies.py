@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from tailsafe.envs.declarations import Costs, declared_costs, layers, short
+from tailsafe.envs.declarations import Costs, declared_costs, layers, short, staying
 from tailsafe.envs.metrics import Metric, Running
 from tailsafe.envs.spaces import action_space, observation_space
 from tailsafe.envs.wrappers import five_values
@@ -85,8 +85,9 @@ class Copies:
         self._cost_shape: tuple[int, ...] | None = None
         self.envs: list[gymnasium.Env[Any, Any]] = []
         try:
-            self.envs.extend(self._built(make) for _ in range(num_envs))
-            self.layout = self._layout(self.envs[0], metrics)
+            with staying(name):
+                self.envs.extend(self._built(make) for _ in range(num_envs))
+                self.layout = self._layout(self.envs[0], metrics)
         except BaseException:
             self.close()
             raise
@@ -95,7 +96,8 @@ class Copies:
 
     def reset(self, seeds: Sequence[int]) -> Float[NDArray[np.float32], "N O"]:
         """Begin first episodes, one seed each."""
-        return np.concatenate([self._begin(i, seed) for i, seed in enumerate(seeds)])
+        with staying(self._name):
+            return np.concatenate([self._begin(i, seed) for i, seed in enumerate(seeds)])
 
     def step(self, embedded: Float[NDArray[np.float32], "N A"]) -> Rows:
         """One step of every copy, and the next episode where one ended. embedded: in [-1, 1], or one-hot."""
@@ -103,6 +105,10 @@ class Copies:
 
     def act(self, actions: Sequence[Any] | NDArray[Any]) -> Rows:
         """The same with actions in the environments' own units."""
+        with staying(self._name):
+            return self._rows(actions)
+
+    def _rows(self, actions: Sequence[Any] | NDArray[Any]) -> Rows:
         count = self.num_envs
         seen: list[Any] = []
         reward = np.empty(count)
@@ -160,11 +166,17 @@ class Copies:
         self._running, self._follows = Running((), self.num_envs), False
         self._begin(0, 0)
         middle = actions.decode(np.zeros((1, actions.size)))[0]
-        info = self._answer(env, middle)[4]
-        costs = self._cost(info).size
+        observation, reward, terminated, truncated, info = self._answer(env, middle)
+        cost = self._cost(info).reshape(1, -1)
         self._call("metrics", lambda: [metric.number(info) for metric in metrics])
         length = self._call("spec", lambda: episode_length(env))
-        return Layout(observations, actions, self._call("costs", lambda: declared_costs(env, costs)), length)
+        costs = self._call("costs", lambda: declared_costs(env, cost.size))
+        self.layout = Layout(observations, actions, costs, length)
+        # The rest of the step, too: nothing has been written yet for an environment that is not fit.
+        self._flat([observation], "step")
+        self._flag(terminated, "terminated"), self._flag(truncated, "truncated")
+        self._check(np.asarray([self._reward(reward)]), cost.astype(np.float64))
+        return self.layout
 
     # --- what environments answer -------------------------------------------------------------------------------------
 
@@ -189,7 +201,8 @@ class Copies:
 
     def _flat(self, observations: Sequence[Any], where: str) -> Float[NDArray[np.float32], "N O"]:
         try:
-            rows = self.layout.observations.rows(observations)
+            with np.errstate(over="ignore"):  # infinities are refused below, in one line
+                rows = self.layout.observations.rows(observations)
         except InputError as error:
             raise self.wrong(f"{where} returned a wrong observation: {error}") from None
         if not np.isfinite(rows).all():

@@ -1,10 +1,14 @@
-"""What a user's environment says about its costs, found through wrappers and checked."""
+"""What a user's environment says about its costs, found through wrappers and checked; and what it may not change."""
 
 from __future__ import annotations
 
+import functools
 import itertools
+import logging
 import math
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -35,6 +39,36 @@ class Costs:
     def bounds(self) -> NDArray[np.float64]:
         """(C,): `largest`, a little widened for the rounding of single precision."""
         return np.minimum(np.asarray(self.largest) * (1 + ROUNDING), np.finfo(np.float64).max)
+
+
+@contextmanager
+def staying(name: str) -> Iterator[None]:
+    """Code of the user's own that changes the current folder changes it for itself: the paths of a run are relative."""
+    before = _here()
+    try:
+        yield
+    finally:
+        if before and (now := _here()) != before:
+            os.chdir(before)
+            _tell_left(name, now, before)
+
+
+def _here() -> str:
+    """The current folder; nothing if that has been removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+@functools.cache
+def _tell_left(name: str, now: str, before: str) -> None:
+    logging.getLogger("tailsafe").warning(
+        "environment %s: changed the current folder to %s; it is %s again, where the files of this run go",
+        name,
+        now,
+        before,
+    )
 
 
 def layers(env: Any) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from tailsafe.envs.copies import Copies, Rows, Watch, seeds_of
+from tailsafe.envs.declarations import staying
 from tailsafe.envs.finding import Found
 from tailsafe.envs.jax_env import JaxEnv
 from tailsafe.envs.jax_user import JaxUserEnvironments, spec_of
@@ -126,7 +127,8 @@ def user_environments(
 
 def _first(found: Found) -> Any:
     try:
-        return found.make()
+        with staying(found.name):
+            return found.make()
     except InputError:
         raise
     except (Exception, SystemExit) as error:

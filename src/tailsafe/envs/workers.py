@@ -128,7 +128,15 @@ class Workers:
 
     def close(self) -> None:
         """End the processes."""
-        self._envs.close(terminate=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a step was still running
+            try:
+                self._envs.close(terminate=True)
+            except Exception:  # that step's, of a process that has died: it has been told
+                for process in self._envs.processes:
+                    process.terminate()
+                    process.join()
+                self._envs.closed = True
 
     def _guarded(self, call: Any) -> Any:
         with warnings.catch_warnings():

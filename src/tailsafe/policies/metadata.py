@@ -305,6 +305,13 @@ class PolicyDescription:
             raise InputError("network.fixed_log_std is for actions in a box; these are discrete")
         if self.ranged != (self.regions > 1) or (self.ranged and not self.conditioned):
             raise InputError(f"regions is {self.regions}; it must be above 1 with a range of limits, else 0")
+        for name, lowest in (
+            ("largest_return", min(self.largest_return)),
+            ("task.largest_costs", min(self.task.largest_costs)),
+            ("network.clip_observation", self.network.clip_observation),
+        ):
+            if lowest < 0:
+                raise InputError(f"{name} is {lowest:g}; it must not be negative")
         if not 0 < self.gamma <= 1:
             raise InputError(f"gamma is {self.gamma:g}; it must be in (0, 1]")
         for constraint in self.constraints:

@@ -466,6 +466,8 @@ def _read_tensors(path: Path, wanted: dict[str, tuple[int, ...]], content: dict[
                 tensor = file.get_tensor(name)
                 if not np.isfinite(tensor).all():
                     raise InputError(f"{path}: the tensor {name!r} holds NaN or infinity")
+                if name == "normalizer.variance" and (tensor < 0).any():
+                    raise InputError(f"{path}: the tensor {name!r} holds negative numbers")
                 arrays[name] = tensor
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path}: not a safetensors file ({error})") from None

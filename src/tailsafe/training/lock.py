@@ -82,8 +82,10 @@ def _take(handle: int, folder: Path) -> None:
         "since": datetime.now().isoformat(timespec="seconds"),
         "command": " ".join(sys.argv)[:200],
     }
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, json.dumps(who).encode(), 0)
+    # A disk that is full: the lock holds all the same, and what needs room says so.
+    with contextlib.suppress(OSError):
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, json.dumps(who).encode(), 0)
 
 
 def _holder(handle: int) -> str:

@@ -21,8 +21,9 @@ from tailsafe.files import no_link, open_text, read_object, replacing, write_jso
 from tailsafe.training.config import Constraint
 
 Row = dict[str, float | int | None]
-# In a run's folder: the updates from which its sessions began.
+# In a run's folder: the updates from which its sessions began, and after which a policy was shipped.
 SESSIONS = "sessions.json"
+_SHIPPED = "shipped"
 
 # A row is of the latest tenth of all finished episodes, but of at least this many, where there are so many.
 _FEWEST_EPISODES = 32
@@ -137,7 +138,24 @@ def missed(row: Row, logged: Sequence[LoggedCost], margin: float = 0.0) -> list[
 def begin_session(folder: Path, updates: int) -> None:
     """Note that a session resumes at `updates`; rows of later updates are cut from the log."""
     earlier = [start for start in session_starts(folder) if start < updates]
-    write_json(folder / SESSIONS, {"begun": [*earlier, updates]})
+    shipped = 0 if updates == 0 else last_shipped(folder)
+    if shipped is not None and shipped > updates:
+        shipped = 0  # by a path that was left
+    write_json(folder / SESSIONS, {"begun": [*earlier, updates]} | ({} if shipped is None else {_SHIPPED: shipped}))
+
+
+def note_shipped(folder: Path, updates: int) -> None:
+    """Note that the run's policy is the one that ships after so many updates: nothing is left to do."""
+    write_json(folder / SESSIONS, {"begun": session_starts(folder), _SHIPPED: updates})
+
+
+def last_shipped(folder: Path) -> int | None:
+    """After how many updates a policy was shipped, 0: none was yet; None where nothing says so, as in older runs."""
+    with contextlib.suppress(InputError):
+        shipped = read_object(folder / SESSIONS).get(_SHIPPED)
+        if type(shipped) is int and shipped >= 0:
+            return shipped
+    return None
 
 
 def session_starts(folder: Path) -> list[int]:
@@ -179,6 +197,15 @@ class CsvLog:
         kept = [row for row, good in zip(rows[1:], whole, strict=True) if good and int(row[column]) <= updates]
         with replacing(self._path) as partial, partial.open("w", newline="", encoding="utf-8") as handle:
             csv.writer(handle, lineterminator="\n").writerows([rows[0], *kept])
+
+    def last(self) -> int:
+        """The latest update that it has a row of; 0 where it has none that can be read."""
+        try:
+            with open_text(self._path) as handle:
+                rows = [row["updates"] for row in csv.DictReader(handle) if row.get("updates")]
+        except (OSError, UnicodeDecodeError, csv.Error):
+            return 0
+        return max((int(updates) for updates in rows if updates.isdecimal() and len(updates) < 19), default=0)
 
     def write(self, row: Row) -> None:
         """Append a row; the first one writes the header."""

@@ -21,6 +21,7 @@ from tailsafe.training.settings import RunSettings
 from tailsafe.training.signals import Signals
 from tailsafe.training.train import (
     all_folders,
+    check_log,
     check_resumable,
     members_of,
     read_config,
@@ -99,6 +100,7 @@ def _begun(plan: Plan) -> Path:
             raise InputError(f"{folder}: holds a run with other settings; choose another folder")
         for _, place in seed_folders(plan.config, folder):
             check_resumable(place)
+            check_log(plan, place)
         return folder
     try:
         folder.mkdir(parents=True, exist_ok=True)

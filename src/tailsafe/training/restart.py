@@ -11,9 +11,12 @@ from tailsafe.training.failures import FAILED
 from tailsafe.training.logs import SESSIONS
 from tailsafe.training.session import CHECKPOINTS, METRICS, POLICY
 from tailsafe.training.sinks import TENSORBOARD
+from tailsafe.training.validation import FOLDER as VALIDATION
 
-_EVALUATION = ("evaluation.json", "episodes.csv", "evaluation.png")
-_OF_A_RUN = (CHECKPOINTS, METRICS, SESSIONS, TENSORBOARD, POLICY, FAILED, *_EVALUATION)
+# Verdicts and certificates are about the policy that goes.
+_FOUND = ("evaluation", "certificate", "front", "diagnosis")
+_ABOUT_IT = tuple(f"{what}*{kind}" for what in _FOUND for kind in (".json", ".png"))
+_OF_A_RUN = (CHECKPOINTS, METRICS, SESSIONS, TENSORBOARD, POLICY, FAILED, VALIDATION, "episodes*.csv", "certificate")
 
 
 def set_run_aside(folder: Path) -> Path | None:
@@ -21,7 +24,7 @@ def set_run_aside(folder: Path) -> Path | None:
 
     The configuration stays: the run can begin again.
     """
-    there = [folder / name for name in _OF_A_RUN if (folder / name).exists()]
+    there = [path for pattern in (*_OF_A_RUN, *_ABOUT_IT) for path in sorted(folder.glob(pattern))]
     if not there:
         return None
     aside = folder / f"set-aside-{datetime.now().strftime('%Y%m%d-%H%M%S-%f')}"

@@ -31,7 +31,7 @@ from tailsafe.errors import InputError
 from tailsafe.files import write_json
 from tailsafe.physics.compilation import make_room
 from tailsafe.training.failures import FAILED, failure
-from tailsafe.training.logs import CsvLog, Row, begin_session, make_row, missed
+from tailsafe.training.logs import CsvLog, Row, begin_session, last_shipped, make_row, missed, note_shipped
 from tailsafe.training.loop import DeviceLoop, HostLoop, RunState, cleared, finite_flags
 from tailsafe.training.plan import Plan
 from tailsafe.training.policy_file import share_policy
@@ -183,7 +183,9 @@ class Session:
                 if stop and not finished:
                     raise RunInterrupted(self._folder, self._steps(updates), self._stop.caught or signal.SIGINT)
             if updates >= total > first:
-                self._ship()
+                self._ship(dict(self._healthy()), updates)
+            elif first >= total:
+                self._ship_late(state, updates)
         finally:
             self._validations.close()
             for close in [one.close for own in sinks for one in own] + [each.close for each in self._checkpoints]:
@@ -245,13 +247,25 @@ class Session:
         risks, errors = (jnp.pad(leaf, filling, mode="edge") for leaf in (risks, errors))
         return replace(state, learner=jax.vmap(PrimalState.corrected)(learner, risks, errors))
 
-    def _ship(self) -> None:
+    def _ship(self, members: Mapping[int, Member], updates: int) -> None:
         """At the end: of the validated policies, the one that is shipped."""
-        members = dict(self._healthy())
         with self._storing():
             choices = self._validations.ship(list(members))
+            for member in members.values():
+                note_shipped(member.folder, updates)
         for i, choice in choices.items():
             self._progress.say(f"{self._name_of(members[i])}{_choice_words(choice, members[i].plan)}")
+
+    def _ship_late(self, state: RunState, updates: int) -> None:
+        """A run may end between its last checkpoint and its policy: ship what it would have shipped."""
+        late = {i: member for i, member in self._healthy() if _not_shipped(member.folder, updates)}
+        if not late:
+            return
+        self._progress.say(f"{self._folder}: was stopped before its policy was written; doing that now")
+        with self._storing():
+            for i, member in late.items():
+                share_policy(member.folder / POLICY, member.plan, self._own(state.learner, i), self._steps(updates))
+        self._ship(late, updates)
 
     def _name_of(self, member: Member) -> str:
         return f"seed {member.seed}, " if len(self._members) > 1 else ""
@@ -377,6 +391,12 @@ class Session:
         write_json(member.folder / FAILED, {"error": message})
         if self._healthy():  # else the caller says it
             self._progress.say(f"{member.folder}: given up: {message}")
+
+
+def _not_shipped(folder: Path, updates: int) -> bool:
+    """Whether a run that has reached its end still lacks its policy. Older runs do not say: those that have none."""
+    shipped = last_shipped(folder)
+    return not (folder / POLICY).is_dir() if shipped is None else shipped < updates
 
 
 def _choice_words(choice: Choice, plan: Plan) -> str:

@@ -42,6 +42,7 @@ def check_values(values: Mapping[str, Any], available: int | None = None) -> Non
         "num_envs": values["num_envs"] * _PER_ENVIRONMENT,
         "replay_chunks": values.get("replay_chunks", 1) * rows * _PER_ROW,
         "window": values.get("window", 0) * _PER_ROW,
+        "validation_episodes": values["validation_episodes"] * _PER_ENVIRONMENT if values["validation_every"] else 0,
     }
     for name in ("policy_hidden", "critic_hidden"):
         sizes = values.get(name) or ()

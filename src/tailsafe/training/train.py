@@ -25,12 +25,14 @@ from tailsafe.policies.pretrained import is_pretrained
 from tailsafe.risk import SpectralRisk
 from tailsafe.training.config import Limit, TrainConfig, Unit
 from tailsafe.training.lock import LOCK, held
+from tailsafe.training.logs import CsvLog
 from tailsafe.training.plan import Plan, make_plan
 from tailsafe.training.progress import Progress, make_progress
 from tailsafe.training.restart import set_run_aside
 from tailsafe.training.session import (
     CHECKPOINTS,
     CONFIG,
+    METRICS,
     POLICY,
     Callback,
     Member,
@@ -166,6 +168,7 @@ def resume(
         for _, place in seed_folders(config, folder):
             if restart:
                 set_run_aside(place)
+            check_log(plan, place)
         if steps is not None:
             plan = plan.extended(steps)
             write_configs(plan, folder)
@@ -182,6 +185,16 @@ def check_resumable(folder: Path) -> None:
         raise InputError(
             f"{folder}: has a policy but no checkpoints to resume from; start from it with: tailsafe train TASK --from "
             f"{folder}, or set it aside and begin again with: tailsafe resume --restart {folder}"
+        )
+
+
+def check_log(plan: Plan, folder: Path) -> None:
+    """Refuse what would empty a log that reaches beyond the first checkpoint, where there is none any more."""
+    logged = CsvLog(folder / METRICS).last()
+    if logged > plan.checkpoint_updates and not Checkpoints(folder / CHECKPOINTS).steps():
+        raise InputError(
+            f"{folder}: has a log of {logged * plan.steps_per_update:,} steps but no checkpoints to resume from; put "
+            f"them back, or set the log aside and begin again with: tailsafe resume --restart {folder}"
         )
 
 
