@@ -56,6 +56,7 @@ def certify(
     assert run is not None
     if not limit:
         raise InputError("say which limit is to be certified, as in --limit 0.025/step")
+    from tailsafe.evaluation.advice import after_search
     from tailsafe.evaluation.certificate import FILE_NAME
     from tailsafe.evaluation.certificate import certify as search
     from tailsafe.policies.policy import load_policy
@@ -90,6 +91,17 @@ def certify(
     else:
         _print(certificate)
         console().print(f"certificate: {target}", markup=False)
+        told = after_search(
+            run,
+            certificate.policy.task.name,
+            certificate.policy.steps,
+            [f"{value:g}/{unit}" for value, unit in zip(certificate.limits, certificate.units, strict=True)],
+            certified=certificate.certified,
+            above=certificate.above,
+            episodes=certificate.wanted,
+            options=certificate.played.options,
+        )
+        console().print(f"next: {told}", markup=False)
     if not certificate.certified:
         raise typer.Exit(NOT_CERTIFIED)
 
