@@ -22,7 +22,8 @@ NOT_CERTIFIED = 1
 def certify(
     run: Annotated[Path | None, typer.Argument(help="A run folder, a saved policy, or pretrained:NAME.")] = None,
     limit: Annotated[
-        list[str] | None, typer.Option(help="Your limit: 0.025/step, 2.5/discounted or 25/episode; one for each cost.")
+        list[str] | None,
+        typer.Option(metavar="LIMIT", help="Your limit: 0.025/step, 2.5/discounted or 25/episode; one for each cost."),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Probability that nothing is certified wrongly.")] = 0.95,
     episodes: Annotated[int, typer.Option(min=2, help="Play at most so many; fewer if they decide.")] = 10_000,

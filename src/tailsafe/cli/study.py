@@ -48,7 +48,9 @@ def study(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Train only groups with this label: a task, an algorithm, a measure. May be repeated."),
+        typer.Option(
+            metavar="LABEL", help="Train only groups with this label: a task, an algorithm, a measure. May be repeated."
+        ),
     ] = None,
     interim: Annotated[
         bool, typer.Option("--interim", help="Train nothing; measure unfinished runs as they are (100 episodes each).")
