@@ -1,9 +1,13 @@
 """The one exception a caller is expected to meet: bad input, told in one line."""
 
+import sysconfig
 import traceback
 from pathlib import Path
 
 _HERE = str(Path(__file__).parent)
+# Python's own library, which imports modules and calls what others wrote.
+_PYTHON = sysconfig.get_path("stdlib")
+_INSTALLED = {"site-packages", "dist-packages"}
 
 
 class InputError(ValueError):
@@ -22,8 +26,13 @@ def place_of(error: BaseException) -> str:
     raised = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in raised if not frame.filename.startswith(("<", _HERE))]
     # The line of the user's own that led there says more than one in the depths of a library.
-    own = [frame for frame in frames if "site-packages" not in frame.filename]
+    others = [frame for frame in frames if _installed(frame.filename) or not frame.filename.startswith(_PYTHON)]
+    own = [frame for frame in others if not _installed(frame.filename)]
     if not frames:
         return said
-    frame = (own or frames)[-1]
+    frame = (own or others or frames)[-1]
     return f"{said} ({frame.filename}, line {frame.lineno})"
+
+
+def _installed(filename: str) -> bool:
+    return not _INSTALLED.isdisjoint(Path(filename).parts)

@@ -28,16 +28,17 @@ def test_commands_are_in_the_order_of_work(shown):
     assert set(names) <= set(_ORDER), "a new command needs a place in cli/help.py"
     places = [re.search(rf"^│ {name} ", text, flags=re.MULTILINE).start() for name in _ORDER if name in names]
     assert places == sorted(places)
+    assert set(EXAMPLES) == {"", *names}, "a new command needs an example"
     for words in EXAMPLES[""]:
         assert words in text
     assert "--install-completion" in text
 
 
-@pytest.mark.parametrize("command", ["train", "resume", "evaluate", "report", "render"])
+@pytest.mark.parametrize("command", sorted({*EXAMPLES} - {""}))
 def test_flags_have_no_type_and_examples_are_there(shown, command):
     text = shown(command)
     assert "<bool>" not in text
-    assert "list[" not in text.replace("<list[Path]>", "")
+    assert "list[" not in text
     assert "`" not in text
     for words in EXAMPLES[command]:
         assert words in text

@@ -284,6 +284,34 @@ def test_what_is_no_environment_is_one_line(module: Path, name: str, words: str)
     assert "\n" not in str(failure.value)
 
 
+def test_the_place_of_a_missing_dependency_is_the_users_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that of Python's own library, which was asked to import it: Gymnasium finds its environments this way."""
+    (tmp_path / "lazy.py").write_text(
+        "import importlib\n\ndef make():\n    return importlib.import_module('no_such_dependency')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"No module named 'no_such_dependency' \(.*lazy\.py, line 4\)$"):
+        user_environments(find_environment("lazy:make"), 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, r"missing 1 required positional argument: 'size'; its arguments .* are: size, colour='red'$"),
+        ({"siz": 3}, r"unexpected keyword argument 'siz'.*; its arguments .* are: size, colour='red'$"),
+        # Its own mistake, whose place is said.
+        ({"size": "x"}, r"line 3\)$"),
+    ],
+)
+def test_wrong_arguments_are_told_the_right_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], words: str
+) -> None:
+    (tmp_path / "sized.py").write_text("def make(size, colour='red'):\n    # Not of a text.\n    return size - 1\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=words):
+        user_environments(find_environment("sized:make", arguments), 1)
+
+
 def test_a_strangers_run_imports_nothing(module: Path, tmp_path: Path) -> None:
     """Unless the user has trained on exactly this, or says so now."""
     source = find_environment("mine:Mine", {"length": 4}).source

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailsafe.evaluation.advice import Judgement, next_step
+from tailsafe.evaluation.advice import Judgement, after_search, next_step
 
 MET = Judgement("met", False, True)
 
@@ -28,3 +28,19 @@ def test_the_command_fits_the_verdicts(tmp_path, judged, command):
 def test_a_policy_without_checkpoints_is_started_from(tmp_path):
     told = next_step(tmp_path / "a b", "point-goal", 0, 500, [Judgement("violated", True, True)])
     assert told.endswith(f"tailsafe train point-goal --from '{tmp_path}/a b' --steps 1")
+
+
+@pytest.mark.parametrize(
+    ("certified", "above", "command"),
+    [
+        (True, False, "tailsafe report {run}"),
+        (False, True, "tailsafe resume {run} --steps 4000"),
+        (False, False, "tailsafe certify {run} --limit 0.025/step --limit 1/episode --episodes 20000"),
+    ],
+)
+def test_the_command_fits_the_outcome_of_a_search(tmp_path, certified, above, command):
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    limits = ["0.025/step", "1/episode"]
+    told = after_search(run, "biped", 4000, limits, certified=certified, above=above, episodes=20_000)
+    assert told.endswith(": " + command.format(run=run))

@@ -82,6 +82,7 @@ def test_a_limit_below_the_risk_is_not(run, risk, call):
     code, out, _ = call("certify", run, "--limit", f"{0.7 * risk}", "--episodes", "2000")
     assert code == 1
     assert "not certified" in out
+    assert "next: train longer with: tailsafe train " in out
 
 
 def test_a_search_resumes_and_a_larger_budget_adds_to_what_was_played(tmp_path, risk):

@@ -75,6 +75,7 @@ def test_what_is_found_out_goes_into_the_users_folder(call, tmp_path, monkeypatc
         (["evaluate", "pretrained:biped-that-flies"], "there are pretrained:"),
         (["render", "pretrained:../two-roads"], "no pretrained policy"),
         (["resume", "pretrained:two-roads"], "--from pretrained:two-roads"),
+        (["train", "pretrained:two-roads"], "start from it with tailsafe train TASK --from pretrained:two-roads"),
     ],
 )
 def test_what_is_not_there_is_one_line_and_writes_nothing(call, tmp_path, monkeypatch, arguments, words):

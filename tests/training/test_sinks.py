@@ -36,6 +36,7 @@ CONFIG = {
 
 def test_tags_are_grouped():
     names = ("reward", "risk_a_b", "limit_a_b", "sub_risk_a_b", "cost_rate_a", "beta_a_0", "kl", "steps_per_second")
+    names += ("metric_success", "metric_max:speed", "validation_reward", "validation_risk_a_b")
     assert [tag(name) for name in names] == [
         "episode/reward",
         "risk/a_b",
@@ -45,6 +46,10 @@ def test_tags_are_grouped():
         "beta/a_0",
         "update/kl",
         "time/steps_per_second",
+        "metric/success",
+        "metric/max:speed",
+        "validation/reward",
+        "validation/risk_a_b",
     ]
 
 

@@ -37,9 +37,13 @@ class Backend(StrEnum):
 @app.command()
 def bench(
     subject: Annotated[Subject, typer.Argument(help="What to measure.")] = Subject.tabular,
-    task: Annotated[list[str] | None, typer.Option(help="envs: these tasks (default: all).")] = None,
-    backend: Annotated[list[Backend] | None, typer.Option(help="envs: these engines (default: mujoco).")] = None,
-    num_envs: Annotated[list[int] | None, typer.Option(min=1, help="envs: batch sizes (default: 32).")] = None,
+    task: Annotated[list[str] | None, typer.Option(metavar="TASK", help="envs: these tasks (default: all).")] = None,
+    backend: Annotated[
+        list[Backend] | None, typer.Option(metavar="mujoco|warp|mjx", help="envs: these engines (default: mujoco).")
+    ] = None,
+    num_envs: Annotated[
+        list[int] | None, typer.Option(min=1, metavar="N", help="envs: batch sizes (default: 32).")
+    ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="envs: control steps per measurement.")] = None,
     precision: Annotated[
         Precision, typer.Option(help="update: of matrix products; bf16: of the critics.")

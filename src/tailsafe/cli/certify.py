@@ -22,7 +22,8 @@ NOT_CERTIFIED = 1
 def certify(
     run: Annotated[Path | None, typer.Argument(help="A run folder, a saved policy, or pretrained:NAME.")] = None,
     limit: Annotated[
-        list[str] | None, typer.Option(help="Your limit: 0.025/step, 2.5/discounted or 25/episode; one for each cost.")
+        list[str] | None,
+        typer.Option(metavar="LIMIT", help="Your limit: 0.025/step, 2.5/discounted or 25/episode; one for each cost."),
     ] = None,
     confidence: Annotated[float, typer.Option(help="Probability that nothing is certified wrongly.")] = 0.95,
     episodes: Annotated[int, typer.Option(min=2, help="Play at most so many; fewer if they decide.")] = 10_000,
@@ -56,6 +57,7 @@ def certify(
     assert run is not None
     if not limit:
         raise InputError("say which limit is to be certified, as in --limit 0.025/step")
+    from tailsafe.evaluation.advice import after_search
     from tailsafe.evaluation.certificate import FILE_NAME
     from tailsafe.evaluation.certificate import certify as search
     from tailsafe.policies.policy import load_policy
@@ -90,6 +92,17 @@ def certify(
     else:
         _print(certificate)
         console().print(f"certificate: {target}", markup=False)
+        told = after_search(
+            run,
+            certificate.policy.task.name,
+            certificate.policy.steps,
+            [f"{value:g}/{unit}" for value, unit in zip(certificate.limits, certificate.units, strict=True)],
+            certified=certificate.certified,
+            above=certificate.above,
+            episodes=certificate.wanted,
+            options=certificate.played.options,
+        )
+        console().print(f"next: {told}", markup=False)
     if not certificate.certified:
         raise typer.Exit(NOT_CERTIFIED)
 

@@ -18,7 +18,7 @@ def check_env(
     ],
     env_arg: EnvArgs = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help="Number of its info that you want to follow; repeats.")
+        list[str] | None, typer.Option(metavar="NAME", help="Number of its info that you want to follow; repeats.")
     ] = None,
     max_steps: Annotated[int, typer.Option(min=1, help="Steps within which an episode must end.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the episode that is played.")] = 0,

@@ -17,13 +17,16 @@ _PANELS = {
 }
 _ORDER = [name for names in _PANELS.values() for name in names]
 
-# Of the program itself, and of commands whose options do not speak for themselves.
+# Of the program itself, and of every command.
 EXAMPLES = {
     "": (
         "tailsafe train point-goal --limit 0.025/step --out runs/a",
         "tailsafe evaluate runs/a",
         "tailsafe report runs/a",
     ),
+    "tasks": ("tailsafe tasks --json",),
+    "check-env": ("tailsafe check-env my_env:MyEnv", "tailsafe check-env ./my_env.py:make_env --env-arg size=5"),
+    "settings": ("tailsafe settings --all", "tailsafe settings margin"),
     "train": (
         "tailsafe train point-goal",
         "tailsafe train point-goal --risk cvar:0.9 --limit 0.01/step --seeds 3",
@@ -36,12 +39,21 @@ EXAMPLES = {
         "tailsafe tune point-goal --trials 30 --tune max_kl=0.002..0.05 --tune critic_rate=0.0003,0.001",
     ),
     "evaluate": ("tailsafe evaluate runs/a --episodes 2000", "tailsafe evaluate runs/a --json"),
+    "certify": (
+        "tailsafe certify runs/a --limit 0.025/step --episodes 20000",
+        "tailsafe certify --check runs/a/certificate.json",
+    ),
+    "front": ("tailsafe front runs/a runs/b runs/c", "tailsafe front runs/range --points 8"),
+    "diagnose": ("tailsafe diagnose runs/a",),
+    "plot": ("tailsafe plot runs/a runs/b --out curves.png",),
     "render": ("tailsafe render runs/a --out a.mp4", "tailsafe render runs/a --map --episodes 4"),
     "report": ("tailsafe report runs/a runs/b --out compared.html",),
     "export": ("tailsafe export runs/a --format onnx",),
     "spectrum": ("tailsafe spectrum wang:0.5 --cells 5 --plot wang.png",),
     "risk": ("tailsafe risk cvar:0.75 costs.csv --upper 20",),
     "tabular": ("tailsafe tabular problem.json --risk cvar:0.75 --limit 2",),
+    "study": ("tailsafe study benchmark --scale smoke",),
+    "bench": ("tailsafe bench envs --json",),
 }
 
 
@@ -79,9 +91,10 @@ def examples(name: str) -> str:
 
 
 def _say_types(parameters: Any) -> None:
-    """A flag takes nothing, and an option with a name for its value takes that."""
+    """A flag takes nothing, an option with a name for its value takes that, and RUN... says that there may be more."""
     for one in parameters:
-        shown = None if getattr(one, "is_flag", False) else getattr(one, "metavar", None)
-        if getattr(one, "param_type_name", "") == "option" and (shown or getattr(one, "is_flag", False)):
+        flag, option = getattr(one, "is_flag", False), getattr(one, "param_type_name", "") == "option"
+        shown = None if flag or not option else getattr(one, "metavar", None)
+        if (shown or flag) if option else getattr(one, "nargs", 1) != 1:
             # Typer has no option for it.
             one.display_type_rich = lambda ctx, shown=shown: shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -47,7 +48,9 @@ def study(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Train only groups with this label: a task, an algorithm, a measure. May be repeated."),
+        typer.Option(
+            metavar="LABEL", help="Train only groups with this label: a task, an algorithm, a measure. May be repeated."
+        ),
     ] = None,
     interim: Annotated[
         bool, typer.Option("--interim", help="Train nothing; measure unfinished runs as they are (100 episodes each).")
@@ -132,7 +135,7 @@ def study(
         then = "these are the numbers so far" if interim else "the same command resumes it"
         out_.print(f"{count} not finished; {then}", markup=False)
     names = ", ".join(["results.json", "table.md", *result.pictures])
-    out_.print(f"{folder}: {names}; next: tailsafe report {folder}", markup=False)
+    out_.print(f"{folder}: {names}; next: tailsafe report {shlex.quote(str(folder))}", markup=False)
     if export is not None:
         out_.print(f"{export}: {', '.join(tables)}", markup=False)
     raise typer.Exit(code)

@@ -31,11 +31,16 @@ def tabular(
     ],
     risk: Annotated[
         list[str] | None,
-        typer.Option(help="Risk measure, repeated in the order of the costs; one applies to all. --front: cvar:0.75."),
+        typer.Option(
+            metavar="SPEC",
+            help="Risk measure, repeated in the order of the costs; one applies to all. --front: cvar:0.75.",
+        ),
     ] = None,
     limit: Annotated[
         list[str] | None,
-        typer.Option(help="Limit on the risk of the discounted cost sum; repeats like --risk. --front: LOW..HIGH."),
+        typer.Option(
+            metavar="D", help="Limit on the risk of the discounted cost sum; repeats like --risk. --front: LOW..HIGH."
+        ),
     ] = None,
     front: Annotated[
         int | None, typer.Option(min=2, help="Instead: the best reward at so many limits, by linear programs.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +12,7 @@ import typer
 
 from tailsafe.algorithms.registry import ALGORITHMS, DEFAULT_ALGORITHM
 from tailsafe.cli.app import EnvArgs, EnvName, JsonFlag, TrustFlag, app, console, emit_json
+from tailsafe.errors import InputError
 
 if TYPE_CHECKING:
     from tailsafe.training.train import Run
@@ -100,10 +102,13 @@ def train(
     and network sizes that are not given are those of RUN.
     """
     from tailsafe.envs.finding import parse_arguments
+    from tailsafe.policies.pretrained import is_pretrained
     from tailsafe.risk import parse_spectrum
     from tailsafe.training.config import DEFAULT_LOG, TrainConfig, parse_limits, parse_settings
     from tailsafe.training.plan import default_unit
 
+    if is_pretrained(task):
+        raise InputError(f"{task} is a policy, not a task: start from it with tailsafe train TASK --from {task}")
     risks = [parse_spectrum(text) for text in risk or ()]
     limits = [parse_limits(text, default_unit(task)) for text in limit or ()]
     config = TrainConfig(
@@ -177,4 +182,4 @@ def _finish(work: Callable[[], Run], json: bool) -> None:
         emit_json({"run": str(run.folder), "steps": run.steps, "seconds": round(run.seconds, 3)})
     else:
         console().print(f"{run.steps:,} steps in {run.seconds:.0f} s: {run.folder}", markup=False)
-        console().print(f"next: tailsafe evaluate {run.folder}", markup=False)
+        console().print(f"next: tailsafe evaluate {shlex.quote(str(run.folder))}", markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -120,4 +121,4 @@ def _show(found: Tuning) -> None:
         out.print("no trial kept its limits: try more steps, a larger margin, or a looser limit", markup=False)
     out.print(f"{found.folder / BEST}: {found.command or 'its settings'}", markup=False)
     # The luckiest of many measurements flatters.
-    out.print(f"next: tailsafe evaluate {found.best.folder} --seed 1", markup=False)
+    out.print(f"next: tailsafe evaluate {shlex.quote(str(found.best.folder))} --seed 1", markup=False)

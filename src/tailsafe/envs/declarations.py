@@ -110,8 +110,8 @@ def _entries(attribute: str, values: Any, count: int, example: str) -> Sequence[
     if entries is None:
         raise InputError(f"{attribute} is {short(values)}; it must be a tuple with one entry per cost, as in {example}")
     if len(entries) != count:
-        held = len(entries) if len(entries) <= count else f"more than {count}"
-        raise InputError(f"{attribute} has {held} entries for {count} costs")
+        held = len(entries) if len(entries) <= count else "more"
+        raise InputError(f"{attribute} must have one entry per cost, {count} in all; it has {held}")
     return entries
 
 

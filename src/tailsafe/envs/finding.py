@@ -120,6 +120,21 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+def misfit(make: Factory) -> str:
+    """`; its arguments ...` where what builds an environment was called with the wrong ones, or nothing."""
+    built, given = (make.func, make.keywords) if isinstance(make, functools.partial) else (make, {})
+    try:
+        signature = inspect.signature(built)
+    except (TypeError, ValueError):  # written in C
+        return ""
+    try:
+        signature.bind(**given)
+    except TypeError:
+        names = ", ".join(map(str, signature.parameters.values())) or "none"
+        return f"; its arguments (--env-arg NAME=VALUE) are: {names}"
+    return ""
+
+
 # --- names ------------------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tailsafe.envs.copies import Copies, Rows, Watch, seeds_of
 from tailsafe.envs.declarations import staying
-from tailsafe.envs.finding import Found
+from tailsafe.envs.finding import Found, misfit
 from tailsafe.envs.jax_env import JaxEnv
 from tailsafe.envs.jax_user import JaxUserEnvironments, spec_of
 from tailsafe.envs.metrics import Metric
@@ -132,7 +132,8 @@ def _first(found: Found) -> Any:
     except InputError:
         raise
     except (Exception, SystemExit) as error:
-        raise InputError(f"environment {found.name}: it could not be built: {place_of(error)}") from error
+        advice = misfit(found.make) if isinstance(error, TypeError) else ""
+        raise InputError(f"environment {found.name}: it could not be built: {place_of(error)}{advice}") from error
 
 
 def _once(made: list[Any], make: Any) -> Any:

@@ -36,14 +36,41 @@ def next_step(
         more_of_them = f" --episodes {max(known)}" if known else ""
         return f"met without a guarantee; look for one with: tailsafe evaluate {place}{more_of_them}{options}"
     if any(one.above for one in judged):
-        more = max(steps, 1)
-        further = f"tailsafe resume {place} --steps {more}"
-        if options or not (folder / "checkpoints").is_dir():
-            given = options.partition(" --env-arg")
-            further = f"tailsafe train {shlex.quote(task)} --from {place} --steps {more}{''.join(given[1:])}"
-        return f"the risk is above its limit; train longer with: {further}"
+        return f"the risk is above its limit; train longer with: {_further(folder, task, steps, options)}"
     if not all(one.bounded for one in judged):
         by = f"--interval bootstrap{options}"
         return f"no upper bound is known; decide by bootstrap with: tailsafe evaluate {place} {by}"
     wanted = max(known) if known else 4 * episodes
     return f"too few episodes to tell; play more with: tailsafe evaluate {place} --episodes {wanted}{options}"
+
+
+def after_search(
+    folder: Path,
+    task: str,
+    steps: int,
+    limits: Sequence[str],
+    *,
+    certified: bool,
+    above: bool,
+    episodes: int,
+    options: str = "",
+) -> str:
+    """The same after a search for a certificate. limits: as stated. above: whether the risk seen exceeds its limit.
+    episodes: as many as the next search should play.
+    """
+    place = shlex.quote(str(folder))
+    if certified:
+        return f"put it on a page with: tailsafe report {place}"
+    if above:
+        return f"train longer with: {_further(folder, task, steps, options)}"
+    stated = " ".join(f"--limit {limit}" for limit in limits)
+    return f"play more with: tailsafe certify {place} {stated} --episodes {episodes}{options}"
+
+
+def _further(folder: Path, task: str, steps: int, options: str) -> str:
+    """The command that trains a policy further, for as long again."""
+    place, more = shlex.quote(str(folder)), max(steps, 1)
+    if not options and (folder / "checkpoints").is_dir():
+        return f"tailsafe resume {place} --steps {more}"
+    given = options.partition(" --env-arg")
+    return f"tailsafe train {shlex.quote(task)} --from {place} --steps {more}{''.join(given[1:])}"

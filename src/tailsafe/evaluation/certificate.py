@@ -211,17 +211,25 @@ class Certificate:
     @property
     def advice(self) -> str:
         """What would help where nothing was certified."""
-        finding = self.shown
-        excess, budget = self._excess(finding), self.budget
-        if finding.proof.outcome == "violated" or excess >= 1:
+        if self.above:
             return (
                 "the risk is above the limit: train longer (tailsafe resume), for a smaller limit (--limit), or with "
                 "a larger --set margin=..."
             )
         return (
-            f"the risk seen is below the limit, but {finding.proof.episodes} episodes leave too much room for costs "
-            f"that were not: more episodes (--episodes {max(4 * budget, 20_000)}), or a policy with a smaller risk"
+            f"the risk seen is below the limit, but {self.shown.proof.episodes} episodes leave too much room for costs "
+            f"that were not: more episodes (--episodes {self.wanted}), or a policy with a smaller risk"
         )
+
+    @property
+    def above(self) -> bool:
+        """Whether the risk of `shown` is seen to exceed its limit."""
+        return self.shown.proof.outcome == "violated" or self._excess(self.shown) >= 1
+
+    @property
+    def wanted(self) -> int:
+        """Episodes that another search should play at most."""
+        return max(4 * self.budget, 20_000)
 
     def to_json(self) -> dict[str, Any]:
         """What `tailsafe certify --json` prints and certificate.json holds."""

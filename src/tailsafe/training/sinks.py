@@ -36,6 +36,8 @@ _GROUPS = (
     ("cost_rate_", "cost_rate/{}"),
     ("beta_", "beta/{}"),
     ("multiplier_", "multiplier/{}"),
+    ("metric_", "metric/{}"),
+    ("validation_", "validation/{}"),
 )
 _TAGS = {
     "reward": "episode/reward",
