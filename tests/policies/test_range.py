@@ -59,6 +59,11 @@ def test_it_is_asked_for_the_lowest_limit_where_nobody_says_which(run):
     assert load_policy(run).description == policy.description
 
 
+@pytest.mark.parametrize("limit", [np.float32(2.0), np.int64(2), np.array(2.0), np.array([2.0], np.float32)])
+def test_a_limit_may_be_a_number_of_numpy(run, limit):
+    assert load_policy(run, limit=limit).limit == (2.0,)
+
+
 @pytest.mark.parametrize("limit", [0.4, 4.5, float("nan"), [1.0, 1.0], "much"])
 def test_a_limit_outside_of_the_range_is_refused_in_one_line(run, limit):
     with pytest.raises(InputError) as error:

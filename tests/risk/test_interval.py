@@ -48,8 +48,12 @@ def truth_of(distribution, measure):
     return float(measure.risk(np.clip(QUANTILES[distribution](levels), 0, UPPER)))
 
 
+def misses_of(interval, truth):
+    return (interval.lower > truth * (1 + 1e-9)) | (truth > interval.upper * (1 + 1e-9))
+
+
 def misses(interval, truth):
-    return np.mean((interval.lower > truth * (1 + 1e-9)) | (truth > interval.upper))
+    return np.mean(misses_of(interval, truth))
 
 
 @pytest.mark.parametrize(("n", "rows"), [(20, 400), (200, 400), (1000, 300)])
@@ -132,6 +136,17 @@ def test_sorted_samples_do_no_harm(distribution):
     samples = np.sort(draw(distribution, np.random.default_rng(0), (300, 500)), axis=1)
     measure = ts.CVaR(0.75)
     assert misses(measure.risk_interval(samples, 0.95, UPPER), truth_of(distribution, measure)) <= 0.05
+
+
+@pytest.mark.parametrize("measure", [ts.Mean(), ts.CVaR(0.75)], ids=str)
+@pytest.mark.parametrize("n", [8, 20, 150])
+def test_sorted_samples_of_few_values_do_no_harm(n, measure):
+    """Sorted files of n zeros and ones are n + 1: the chance of a wrong bound is a sum over them, for every share."""
+    ones = np.arange(n + 1)
+    interval = measure.risk_interval((np.arange(n) >= n - ones[:, None]).astype(float), 0.95, 1.0)
+    for share in np.linspace(0.001, 0.999, 333):
+        chances = stats.binom.pmf(ones, n, share)
+        assert chances @ misses_of(interval, measure.risk([0.0, 1.0], [1 - share, share])) <= 0.05
 
 
 def test_the_same_samples_give_the_same_bounds_and_the_unit_does_not_matter():

@@ -350,7 +350,10 @@ class PolicyDescription:
 
     def asked(self, limits: float | Sequence[float]) -> PolicyDescription:
         """The same policy, asked for a limit: one for all costs or one for each, in the units of training."""
-        wanted = [limits] * len(self.constraints) if isinstance(limits, int | float) else list(limits)
+        given = np.asarray(limits, object)
+        wanted = [one.item() if isinstance(one, np.generic) else one for one in given.ravel()]
+        if given.ndim == 0:
+            wanted *= len(self.constraints)
         if len(wanted) != len(self.constraints) or not all(_is_number(one) for one in wanted):
             raise InputError(f"limit is {limits!r}; this policy takes one for all of its costs or one for each")
         rows = zip(self.constraints, wanted, strict=True)

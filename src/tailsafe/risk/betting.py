@@ -1,10 +1,11 @@
-"""Bounds on spectral risks by betting: for any distribution of the costs, and at every sample size at once.
+"""Bounds on spectral risks by betting: for any distribution of the costs, at one sample size or at all of them at once.
 
 A gambler who bets that a non-negative V has a mean above c multiplies the capital by 1 + f (V / c - 1), where the stake
 f in [0, 1) may follow from everything seen before. If the mean is at most c, the capital is expected never to grow, and
 by Ville's inequality the probability that it ever reaches 1 / error is at most `error`. The values of c that the
 gambler has not refuted form a confidence sequence (Waudby-Smith and Ramdas, Estimating means of bounded random
-variables by betting, 2024).
+variables by betting, 2024). For a number of samples that was fixed in advance the capital after the last one decides,
+by Markov's inequality: it hardly depends on the order of the samples, while what it reached on the way does.
 
 *From above*: V is how far a majorant of the risk (`risk.majorant`) stays below its largest value. Like the stake, the
 majorant may follow from what was seen before, so that no sample is set aside to find it.
@@ -57,8 +58,9 @@ def upper_bound(
 ) -> Bounds:
     """Upper bounds on R_sigma(X), X in [0, upper], from rows of independent samples in the order they were drawn.
 
-    P(any prefix of a row gives a bound below the risk) <= error. horizon: the number of samples that the bets aim at;
-    None aims at all numbers. It must not depend on the samples. Without samples the bound is `upper`.
+    horizon None: P(any prefix of a row gives a bound below the risk) <= error. Else the bets aim at so many samples,
+    and P(the bound is below the risk) <= error for the whole row alone. Its length must not depend on the samples.
+    Without samples the bound is `upper`.
     """
     bets = _UpperBets.place(spectrum, samples, upper, error, horizon)
     low, high = np.zeros(len(samples)), np.full(len(samples), float(upper))
@@ -78,12 +80,16 @@ def is_below(
 
 @dataclass(frozen=True, eq=False)
 class _UpperBets:
-    """Bets on how far a majorant stays below its largest value. room: that distance, relative to the value."""
+    """Bets on how far a majorant stays below its largest value. room: that distance, relative to the value.
+
+    always: whether the bounds are for all numbers of samples.
+    """
 
     stakes: Rows
     room: Rows
     largest: Rows
     error: float
+    always: bool
 
     @classmethod
     def place(
@@ -102,11 +108,11 @@ class _UpperBets:
             start, end = end, math.ceil(end * REFIT)
         # Rounding must not make it negative where a sample is at `upper`.
         room = np.maximum(room, 0.0)
-        return cls(_stakes(room, error, _horizons(horizon, n)), room, largest, error)
+        return cls(_stakes(room, error, _horizons(horizon, n)), room, largest, error, horizon is None)
 
     def refute(self, risk: Bounds) -> NDArray[np.bool_]:
         """Whether a risk of at least this, below `upper`, is refuted."""
-        return _wins(self.stakes, self.room / (1 - risk[:, None] / self.largest), self.error)
+        return _wins(self.stakes, self.room / (1 - risk[:, None] / self.largest), self.error, always=self.always)
 
 
 def lower_bound(spectrum: SpectralRisk, samples: Rows, error: float, horizon: int | None = None) -> Bounds:
@@ -125,7 +131,8 @@ def lower_bound(spectrum: SpectralRisk, samples: Rows, error: float, horizon: in
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         # Risks that are all zero refute nothing; the division is then by a number that does not matter.
-        gone = _wins(stakes, risks / np.where(middle > 0, middle, 1.0)[:, None], error)
+        ratios = risks / np.where(middle > 0, middle, 1.0)[:, None]
+        gone = _wins(stakes, ratios, error, always=horizon is None)
         low, high = np.where(gone, middle, low), np.where(gone, high, middle)
     return low
 
@@ -147,8 +154,9 @@ def _stakes(values: Rows, error: float, horizons: Float[NDArray[np.float64], " n
     return np.where(seen, np.interp(math.log(1 / error) / (horizons * variance), _WORTH, _STAKES), 0.0)
 
 
-def _wins(stakes: Rows, ratios: Rows, error: float) -> NDArray[np.bool_]:
-    """Whether the capital ever reached 1 / error. ratios: V / c."""
-    capital = np.cumsum(np.log1p(stakes * (ratios - 1)), axis=1)
-    reached: NDArray[np.bool_] = np.max(capital, axis=1, initial=0.0) >= math.log(1 / error)
+def _wins(stakes: Rows, ratios: Rows, error: float, *, always: bool) -> NDArray[np.bool_]:
+    """Whether the capital is 1 / error at the end or, with `always`, ever was. ratios: V / c."""
+    growth = np.log1p(stakes * (ratios - 1))
+    best = np.cumsum(growth, axis=1).max(axis=1, initial=0.0) if always else growth.sum(axis=1)
+    reached: NDArray[np.bool_] = best >= math.log(1 / error)
     return reached
