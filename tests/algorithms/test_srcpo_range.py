@@ -35,8 +35,8 @@ STATES, ACTIONS, ENVS = 5, 3, 12
 def learner(regions=REGIONS, **changes):
     """SRCPO for CVaR under limits from 0.5 to 4."""
     static = {"num_envs": ENVS, "chunk_steps": STATES, "policy_hidden": (8,), "critic_hidden": (8,)}
-    static |= {"replay_chunks": 1, "batch_chunks": 1, "policy_chunks": 1, "initialization": "lecun"}
-    config = SrcpoConfig(**{**static, "normalize": False, "estimator": "initial", "violated": "linear", **changes})
+    static |= {"replay_chunks": 1, "batch_chunks": 1, "initialization": "lecun"}
+    config = SrcpoConfig(**{**static, "normalize": False, "estimator": "initial", "strategy": "linear", **changes})
     constraints = stack_constraints([CVaR(0.75).discretize(2)], [0.5], [20.0], highest=[4.0], regions=regions)
     settings = replace(paper_settings(), constraints=constraints)
     algorithm = Srcpo(config, STATES, DiscreteActions(ACTIONS), 1)

@@ -112,9 +112,7 @@ class RegionGradients(NamedTuple):
     share: Float[Array, " R"]
 
 
-def region_gradients(
-    gradients: RowGradients, rows: Rows, horizon: Float[Array, ""], iterations: int
-) -> RegionGradients:
+def region_gradients(gradients: RowGradients, rows: Rows, horizon: Float[Array, ""]) -> RegionGradients:
     """Natural gradients of every region's reward and risks.
 
     In the metric of all rows a step for one region is long where it changes the policy in others, so that natural
@@ -124,7 +122,7 @@ def region_gradients(
     scale = jnp.concatenate([jnp.ones_like(rows.scale[:, :1]), rows.scale], axis=1)
     parts = (weights[:, None] * scale)[..., None] * gradients.by_state
     pulled = jax.vmap(jax.vmap(lambda part: gradients.pull_back(part)[0]))(parts) * horizon
-    solved, image = conjugate_gradient(gradients.fisher, pulled.reshape(-1, pulled.shape[-1]), iterations)
+    solved, image = conjugate_gradient(gradients.fisher, pulled.reshape(-1, pulled.shape[-1]))
     solved, image = solved.reshape(pulled.shape), image.reshape(pulled.shape)
     return RegionGradients(solved, image, jax.vmap(inner_products)(solved, image), share)
 

@@ -13,6 +13,7 @@ from tailsafe.envs.finding import Source
 from tailsafe.envs.metrics import parse_metrics
 from tailsafe.errors import InputError
 from tailsafe.risk import SpectralRisk, parse_spectrum
+from tailsafe.training.former import of_this_version
 from tailsafe.training.settings import PRESETS, parsed
 
 Unit = Literal["step", "discounted", "episode"]
@@ -190,7 +191,7 @@ class TrainConfig:
             seeds=data["seeds"],
             preset=data["preset"],
             backend=data["backend"],
-            settings=data["settings"],
+            settings=of_this_version(data["settings"]),
             metrics=data.get("metrics") or (),
             start=data.get("start"),
             log=data.get("log", DEFAULT_LOG),

@@ -30,7 +30,7 @@ from tailsafe.training.settings import known_settings
 _LEARNER = "state/learner."
 _FIRST = "policy.body.weights.0"
 # Settings that decide the shapes of networks: they follow the run that is started from, unless somebody sets them.
-_SHAPES = ("critic_hidden", "ensemble", "quantiles", "cells", "least_cells")
+_SHAPES = ("critic_hidden", "quantiles", "cells", "least_cells")
 # Unbounded for a policy that saw raw observations: its normaliser is the identity.
 _NO_CLIP = 1e5
 
