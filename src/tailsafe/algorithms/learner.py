@@ -70,7 +70,7 @@ class Learner(ABC, Generic[Config]):
         """Learn from a chunk. The key is used up."""
 
     @classmethod
-    def refusal(cls, config: Config, measures: list[SpectralRisk]) -> str | None:
+    def objection(cls, config: Config, measures: list[SpectralRisk]) -> str | None:
         """Why constraints with these measures cannot be learned, or None."""
         return None
 
