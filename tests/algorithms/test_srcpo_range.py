@@ -20,7 +20,7 @@ from tailsafe.learning.constraints import stack_constraints
 from tailsafe.learning.policy_gradient import policy_gradients, row_gradients
 from tailsafe.learning.regions import (
     RegionGradients,
-    Rows,
+    RegionRows,
     finished_in_regions,
     joint_direction,
     region_gradients,
@@ -100,7 +100,7 @@ def test_where_all_rows_have_one_limit_its_region_has_the_gradients_of_a_run_for
     def both():
         networks, risk = algorithm.networks(state, settings), algorithm.risk(state, settings)
         rows = row_gradients(networks, risk, mini, 0.01, jax.random.key(1))
-        found = region_gradients(rows, Rows.of(settings.constraints, mini.states.delta), settings.horizon, 20)
+        found = region_gradients(rows, RegionRows.of(settings.constraints, mini.states.delta), settings.horizon, 20)
         halves, fisher = policy_gradients(networks, risk, mini, settings.horizon, 0.01, jax.random.key(1))
         return found, halves, fisher(found.solved[1])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -19,7 +20,11 @@ UPDATES, EPISODES = 1, 2
 
 
 def shorter(config: TrainConfig, algorithm: str) -> TrainConfig:
-    """The same run for an update, by an algorithm that compiles fast: what SRCPO does is tested elsewhere."""
+    """The same run for an update, by an algorithm that compiles fast: what SRCPO does is tested elsewhere.
+
+    A range of limits needs the algorithm that was asked for.
+    """
+    algorithm = config.algorithm if any(one.ranged for one in config.constraints) else algorithm
     tiny = {key: value for key, value in TINY.items() if key in known_settings(algorithm)}
     steps = UPDATES * TINY["num_envs"] * TINY["chunk_steps"]
     own = {key: value for key, value in config.settings.items() if key in known_settings(algorithm)}
@@ -36,6 +41,7 @@ def shorten(
     """Make all that trains or plays short. changed: what else is to be done to a configuration."""
     train, evaluate, together, all_points = training.train, verdict.evaluate, multirun.train_together, front.front
 
+    @wraps(train)
     def train_shortly(config: TrainConfig, **options: Any) -> Any:
         return train(shorter(changed(config), algorithm), **options)
 
@@ -45,5 +51,5 @@ def shorten(
     patch.setattr(training, "train", train_shortly)
     patch.setattr(multirun, "train_together", together_shortly)
     few = {"episodes": EPISODES}
-    patch.setattr(verdict, "evaluate", lambda run, *_, **options: evaluate(run, **options | few))
+    patch.setattr(verdict, "evaluate", wraps(evaluate)(lambda run, *_, **options: evaluate(run, **options | few)))
     patch.setattr(front, "front", lambda runs, *_, **options: all_points(runs, **options | few))

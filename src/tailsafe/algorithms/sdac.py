@@ -55,7 +55,7 @@ class Sdac(Learner[SdacConfig]):
     not_for_acting = ("average",)
 
     @classmethod
-    def refusal(cls, config: SdacConfig, measures: list[SpectralRisk]) -> str | None:
+    def objection(cls, config: SdacConfig, measures: list[SpectralRisk]) -> str | None:
         return primal.too_many_costs(measures)
 
     def init(self, key: PRNGKeyArray, settings: PrimalSettings) -> PrimalState:

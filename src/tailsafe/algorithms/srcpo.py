@@ -62,7 +62,7 @@ class Srcpo(Learner[SrcpoConfig]):
     takes_range = True
 
     @classmethod
-    def refusal(cls, config: SrcpoConfig, measures: list[SpectralRisk]) -> str | None:
+    def objection(cls, config: SrcpoConfig, measures: list[SpectralRisk]) -> str | None:
         if config.strategy in SINGLE_CONSTRAINT and len(measures) > 1:
             return (
                 f"strategy {config.strategy} does not say what to do about violations among {len(measures)} "

@@ -171,6 +171,12 @@ def diagnose(
       env_args: its arguments in place of those of the run, one by one.
       trust: build the environment that the run names, though you have not trained on it on this machine.
       progress: called with the parts done and their number.
+
+    Returns:
+      Signal to noise of the gradients, bias and noise of the risk estimates, calibration of the critics, advice.
+
+    Examples:
+      >>> found = ts.diagnose("runs/roads", rollouts=2, episodes=10)
     """
     if rollouts < 2:
         raise InputError(f"{rollouts} rollouts have nothing to agree on; at least 2")
