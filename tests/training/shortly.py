@@ -22,13 +22,15 @@ UPDATES, EPISODES = 1, 2
 def shorter(config: TrainConfig, algorithm: str) -> TrainConfig:
     """The same run for an update, by an algorithm that compiles fast: what SRCPO does is tested elsewhere.
 
-    A range of limits needs the algorithm that was asked for.
+    A range of limits stays with the algorithm that takes one.
     """
-    algorithm = config.algorithm if any(one.ranged for one in config.constraints) else algorithm
-    tiny = {key: value for key, value in TINY.items() if key in known_settings(algorithm)}
+    if any(constraint.ranged for constraint in config.constraints):
+        algorithm = config.algorithm
+    newest_alone = dict.fromkeys(("replay_chunks", "batch_chunks"), 1)
+    tiny = {key: value for key, value in (TINY | newest_alone).items() if key in known_settings(algorithm)}
     steps = UPDATES * TINY["num_envs"] * TINY["chunk_steps"]
     own = {key: value for key, value in config.settings.items() if key in known_settings(algorithm)}
-    settings = {**own, **tiny, "replay_chunks": 1, "batch_chunks": 1, "total_steps": steps, "log_every": 1}
+    settings = {**own, **tiny, "total_steps": steps, "log_every": 1}
     changes = {"algorithm": algorithm, "preset": "laptop", "total_steps": steps, "settings": settings}
     return dataclasses.replace(config, **changes)
 
