@@ -1,6 +1,6 @@
 """Replays recorded steps of the original tasks: set the recorded state, apply the recorded action, compare.
 
-Tolerances are those of the benchmark's fact sheet, in two columns. *Clean* steps have no box contact and no
+Tolerances are the benchmark's, in two columns. *Clean* steps have no box contact and no
 wheel contact (other than the floor) and do not start in the spawn pose: every one of them is bounded. On
 *rough* steps MuJoCo itself changed between the recording's version and ours: medians are bounded, and logical
 outcomes agree on at least 95 %.

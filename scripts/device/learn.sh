@@ -30,6 +30,6 @@ laptop() {
 }
 laptop base
 laptop proportional proportional=0.8
-laptop rows batch_chunks=4 policy_chunks=4 critic_minibatches=32
+laptop rows batch_chunks=4 critic_minibatches=32
 wait
 for log in "$folder"/*.log; do echo "== $log"; tail -c 300 "$log" | tail -n 2; done

@@ -46,8 +46,6 @@ def make(algorithm, actions=None, costs=1, settings=None, **changes):
         "initialization": "lecun",
         "normalize": False,
         "batch_chunks": 1,
-        "policy_chunks": 1,
-        "target_quantiles": 10,
         "critic_iterations": 2,
         "minibatch": 16,
     } | changes

@@ -76,10 +76,10 @@ def test_the_standard_error_is_that_of_the_average():
 def test_every_rule_and_estimator_of_a_preset_updates():
     """Tiny sizes: what presets choose runs an update and stays finite."""
     for changes in (
-        {"violated": "control", "slope": "visited", "estimator": "initial", "sampler_gradient": "quantile"},
-        {"violated": "joint", "estimator": "shifted", "sampler_gradient": "explicit", "gradient": "score"},
-        {"violated": "linear", "estimator": "initial", "sampler_gradient": "explicit", "beta_per": "chunk"},
-        {"violated": "release", "estimator": "visited", "sampler_gradient": "pathwise", "beta_per": "chunk"},
+        {"strategy": "control", "slope": "visited", "estimator": "initial", "sampler_gradient": "quantile"},
+        {"strategy": "joint", "estimator": "shifted", "sampler_gradient": "explicit", "gradient": "score"},
+        {"strategy": "linear", "estimator": "initial", "sampler_gradient": "explicit", "beta_per": "chunk"},
+        {"strategy": "release", "estimator": "visited", "sampler_gradient": "pathwise", "beta_per": "chunk"},
     ):
         algorithm, _, state = make(**changes)
         rule = settings(calibration=0.05, caution=1.0, smoothing=0.5, averaging=0.1)

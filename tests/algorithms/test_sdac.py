@@ -127,4 +127,4 @@ def test_the_line_search_keeps_what_it_promises():
 
 
 def test_cvar_is_not_needed():
-    assert make("sdac")[0].refusal(None, [CVaR(0.75), parse_spectrum("wang:0.5")]) is None
+    assert make("sdac")[0].objection(None, [CVaR(0.75), parse_spectrum("wang:0.5")]) is None

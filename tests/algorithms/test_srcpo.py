@@ -18,6 +18,7 @@ from tailsafe.learning.batches import ActionAdvantages, joined, minibatches_of, 
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.risk_estimates import Calibration, calibrated
 from tailsafe.learning.sampler_step import sampler_optimizer
+from tailsafe.optimization.strategies import recovery_share_after
 from tailsafe.risk import CVaR
 
 STATES, ACTIONS = 5, 3
@@ -32,7 +33,6 @@ def make(**changes):
             "critic_hidden": (8,),
             "replay_chunks": 1,
             "batch_chunks": 1,
-            "policy_chunks": 1,
             "initialization": "lecun",
             **changes,
         }
@@ -104,12 +104,10 @@ def test_joined_chunks_keep_every_row():
 
 
 def test_the_rewards_part_of_a_recovery_vanishes():
-    _, settings, _ = make(violated="joint")
-    settings = replace(settings, recovery_share=jnp.asarray(0.6), joint_updates=jnp.asarray(10.0))
-    shares = [float(settings.recovery_share_after(jnp.int32(n))) for n in (0, 1, 10, 20, 1000)]
-    assert shares[:3] == pytest.approx([0.6, 0.6, 0.6])
-    # Half of 0.8 at right angles, then a hundredth of it.
-    assert shares[3:] == pytest.approx([np.sqrt(1 - 0.4**2), np.sqrt(1 - 0.008**2)])
+    shares = [float(recovery_share_after(jnp.int32(n))) for n in (0, 1, 40, 80, 4000)]
+    assert shares[:3] == pytest.approx([0.7, 0.7, 0.7])
+    # Half of sqrt(1 - 0.49) at right angles, then a hundredth of it.
+    assert shares[3:] == pytest.approx([np.sqrt(1 - 0.51 / 4), np.sqrt(1 - 0.51 / 1e4)])
 
 
 def test_a_sampler_that_follows_quantiles_returns_from_the_end_of_its_range():

@@ -20,7 +20,7 @@ from tailsafe.learning.constraints import stack_constraints
 from tailsafe.learning.policy_gradient import policy_gradients, row_gradients
 from tailsafe.learning.regions import (
     RegionGradients,
-    Rows,
+    RegionRows,
     finished_in_regions,
     joint_direction,
     region_gradients,
@@ -35,8 +35,8 @@ STATES, ACTIONS, ENVS = 5, 3, 12
 def learner(regions=REGIONS, **changes):
     """SRCPO for CVaR under limits from 0.5 to 4."""
     static = {"num_envs": ENVS, "chunk_steps": STATES, "policy_hidden": (8,), "critic_hidden": (8,)}
-    static |= {"replay_chunks": 1, "batch_chunks": 1, "policy_chunks": 1, "initialization": "lecun"}
-    config = SrcpoConfig(**{**static, "normalize": False, "estimator": "initial", "violated": "linear", **changes})
+    static |= {"replay_chunks": 1, "batch_chunks": 1, "initialization": "lecun"}
+    config = SrcpoConfig(**{**static, "normalize": False, "estimator": "initial", "strategy": "linear", **changes})
     constraints = stack_constraints([CVaR(0.75).discretize(2)], [0.5], [20.0], highest=[4.0], regions=regions)
     settings = replace(paper_settings(), constraints=constraints)
     algorithm = Srcpo(config, STATES, DiscreteActions(ACTIONS), 1)
@@ -100,7 +100,7 @@ def test_where_all_rows_have_one_limit_its_region_has_the_gradients_of_a_run_for
     def both():
         networks, risk = algorithm.networks(state, settings), algorithm.risk(state, settings)
         rows = row_gradients(networks, risk, mini, 0.01, jax.random.key(1))
-        found = region_gradients(rows, Rows.of(settings.constraints, mini.states.delta), settings.horizon, 20)
+        found = region_gradients(rows, RegionRows.of(settings.constraints, mini.states.delta), settings.horizon, 20)
         halves, fisher = policy_gradients(networks, risk, mini, settings.horizon, 0.01, jax.random.key(1))
         return found, halves, fisher(found.solved[1])
 

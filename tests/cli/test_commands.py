@@ -225,17 +225,17 @@ def test_settings(call):
     assert found["gamma"]["allowed"] == "number in [0, 1)"
     assert found["policy_hidden"]["defaults"]["gpu"] == [256, 256]
     assert found["fixed_log_std"]["defaults"] == {"laptop": None, "paper": -2.0, "gpu": None}
-    assert "penalty" not in found  # of SRCPO
+    assert "sampler_rate" not in found  # of SRCPO
     assert found["margin"]["main"]
 
 
 def test_settings_shows_those_that_matter_unless_asked_for_all(call):
     _, out, _ = call("settings")
     assert "max_kl" in out
-    assert "penalty" not in out
+    assert "sampler_rate" not in out
     assert "more: tailsafe settings srcpo --all" in out
     _, out, _ = call("settings", "--all")
-    assert "penalty" in out
+    assert "sampler_rate" in out
 
 
 def test_one_setting_by_its_name(call):

@@ -14,7 +14,7 @@ import tailsafe as ts
 from tailsafe.cli.app import console
 from tailsafe.errors import InputError
 from tailsafe.files import open_text
-from tailsafe.policies.metadata import Fields
+from tailsafe.policies.reading import Fields
 from tailsafe.terminal import escaped, printable
 from tailsafe.training.train import read_config
 from tailsafe.viz.report.media import is_regular
@@ -83,7 +83,7 @@ def test_errors_are_printable(call, tmp_path):
 def test_a_page_takes_no_links(tmp_path):
     secret = tmp_path / "secret"
     secret.write_bytes(b"GIF89a")
-    link = tmp_path / "film.gif"
+    link = tmp_path / "video.gif"
     link.symlink_to(secret)
     assert is_regular(secret)
     assert not is_regular(link)

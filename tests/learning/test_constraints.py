@@ -31,7 +31,7 @@ def test_betas_are_sorted_and_inside_the_sharp_bounds(delta):
     for beta, spectrum, limit in zip(betas, SPECTRA, LIMITS, strict=True):
         bounds = np.minimum(beta_bounds(spectrum.eta, spectrum.alpha, limit), 100.0)
         assert np.all(beta[: len(bounds)] <= bounds + 1e-12)
-    # One break point: the fact sheet's beta = delta d.
+    # One break point: the paper's beta = delta d.
     assert betas[0, 0] == pytest.approx(delta[0] * 2.5)
 
 

@@ -1,4 +1,4 @@
-"""TD(lambda) targets against slow float64 references written from the fact sheet, one transition at a time."""
+"""TD(lambda) targets against slow float64 references written from the definition, one transition at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def reference_projection(first, second, weight_first, weight_second, count):
 
 
 def reference_targets(signal, next_atoms, ratio, terminated, done):
-    """The recursion of the fact sheet, section 3.4, for one segment."""
+    """The recursion by its definition, for one segment."""
     steps, count = next_atoms.shape
     one_step = signal[:, None] + GAMMA * (1 - terminated[:, None]) * next_atoms
     target = np.zeros((steps, count))

@@ -65,7 +65,6 @@ def learner(description, seed=0):
         chunk_steps=2,
         replay_chunks=1,
         batch_chunks=1,
-        policy_chunks=1,
         policy_hidden=network.hidden,
         critic_hidden=(4,),
         initialization="lecun",

@@ -16,7 +16,7 @@
     found.undrawn = plots.filter((one) => !one.querySelector("path.line")).length;
     found.fetched = performance.getEntriesByType("resource").map((entry) => entry.name).filter((x) => !x.startsWith("data:"));
     found.background = getComputedStyle(document.body).backgroundColor;
-    found.film = document.querySelector("details.film").open;
+    found.video = document.querySelector("details.video").open;
     found.unreachable = all("button, input, a, summary, .plot, .scroll").filter((node) => node.tabIndex < 0).length;
 
     plot.focus();

@@ -52,7 +52,7 @@ def written(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("browser")
     runs = [make_run(folder / "zebra", seeds=(0, 1, 2)), make_run(folder / f"a-{'very-' * 12}long-name")]
-    (runs[1] / "film.gif").write_bytes(base64.b64decode("R0lGODlhAQABAAAAACwAAAAAAQABAAAC"))
+    (runs[1] / "video.gif").write_bytes(base64.b64decode("R0lGODlhAQABAAAAACwAAAAAAQABAAAC"))
     study = make_study(folder / "study", problems=("a", "b"), methods=[f"m{i}" for i in range(5)])
     return make_page(read_report([*runs, study]))
 
@@ -79,7 +79,7 @@ def test_on_a_wide_screen(written, tmp_path):
     assert found["fetched"] == []
     assert (found["width"], found["columns"], found["undrawn"]) == (1200, 2, 0)
     assert found["background"] == "rgb(255, 255, 255)"
-    assert found["film"] is True
+    assert found["video"] is True
     assert found["unreachable"] == 0
     # Keys: the last step, the one before, the first one, where there is no reward yet, and back.
     assert (found["focused"], found["live"], found["silent"]) == (True, "polite", "off")
@@ -119,6 +119,6 @@ def test_on_a_phone_in_the_dark_without_motion(written, tmp_path):
     assert (found["width"], found["columns"], found["undrawn"]) == (390, 1, 0)
     assert found["scrollWidth"] <= 390
     assert found["wide"] == []
-    assert found["film"] is False
+    assert found["video"] is False
     assert sum(map(int, re.findall(r"\d+", found["background"]))) < 150
     assert found["tapped"].startswith("step 400")

@@ -319,9 +319,9 @@ def test_many_groups_of_a_study_are_drawn_problem_by_problem(page, tmp_path):
 # --- videos -----------------------------------------------------------------------------------------------------------
 
 
-def test_films_and_ways(call, page, tmp_path):
+def test_videos_and_trajectories(call, page, tmp_path):
     folder = make_run(tmp_path / "first")
-    (folder / "film.gif").write_bytes(b"GIF89a made up")
+    (folder / "video.gif").write_bytes(b"GIF89a made up")
     (folder / "paths.png").write_bytes(b"\x89PNG made up")
     found = page(folder)
     video, trajectories = found.of("img")
@@ -329,24 +329,24 @@ def test_films_and_ways(call, page, tmp_path):
     assert trajectories["src"].startswith("data:image/png;base64,")
     assert all(picture["alt"] for picture in (video, trajectories))
     # Folded, since it plays by itself.
-    assert found.of("details", **{"class": "film"}) == [{"class": "film"}]
-    (folder / "film.gif").unlink()
-    with (folder / "film.mp4").open("wb") as handle:
+    assert found.of("details", **{"class": "video"}) == [{"class": "video"}]
+    (folder / "video.gif").unlink()
+    with (folder / "video.mp4").open("wb") as handle:
         handle.truncate(8_000_001)
     code, out, _ = call(folder, "--out", tmp_path / "page.html", "--json")
     assert code == 0
     (line,) = json.loads(out.splitlines()[-1])["left_out"]
-    assert "film.mp4: 8.0 MB, left out" in line
+    assert "video.mp4: 8.0 MB, left out" in line
     text = (tmp_path / "page.html").read_text()
     assert "left out" in text
     assert len(text) < 1_000_000
-    (folder / "film.mp4").write_bytes(b"made up")
+    (folder / "video.mp4").write_bytes(b"made up")
     (video,) = page(folder).of("video")
     assert "autoplay" not in video
     assert "controls" in video
 
 
-def test_a_film_is_made_on_request(call, page, tmp_path, monkeypatch):
+def test_a_video_is_made_on_request(call, page, tmp_path, monkeypatch):
     folder = make_run(tmp_path / "first")
     made = []
 
@@ -357,13 +357,13 @@ def test_a_film_is_made_on_request(call, page, tmp_path, monkeypatch):
 
     monkeypatch.setattr("tailsafe.viz.video.render_video", render_video)
     target = tmp_path / "page.html"
-    code, out, _ = call(folder, "--out", target, "--film", "--json")
+    code, out, _ = call(folder, "--out", target, "--video", "--json")
     # There is no policy in this folder: the page is made, and says what is missing.
     assert (code, made) == (0, [])
     assert "no video" in json.loads(out.splitlines()[-1])["left_out"][0]
     monkeypatch.setattr("tailsafe.policies.policy.load_policy", lambda place: place)
-    assert call(folder, "--out", target, "--film")[0] == 0
-    assert call(folder, "--out", target, "--film")[0] == 0
+    assert call(folder, "--out", target, "--video")[0] == 0
+    assert call(folder, "--out", target, "--video")[0] == 0
     assert made == [folder]
     assert Page(target.read_text()).of("img")[0]["src"].startswith("data:image/gif")
 

@@ -9,7 +9,7 @@ import pytest
 
 from tailsafe.policies.policy import TENSORS_NAME
 from tailsafe.studies import groups as groups_module
-from tailsafe.training.session import Stretch
+from tailsafe.training.session import SessionResult
 from tailsafe.training.train import seed_folders
 from tailsafe.viz.report.study import read_study
 from tests.studies.setup import command, with_groups
@@ -38,7 +38,7 @@ def training(monkeypatch):
             found = does.get(config.folder.name)
             if found is None:
                 pretend(config, config.total_steps)
-                found = Stretch(config.total_steps, 1.0, {})
+                found = SessionResult(config.total_steps, 1.0, {})
             yield [config], found
 
     monkeypatch.setattr(groups_module, "trained", trained)
@@ -78,7 +78,7 @@ def test_a_run_that_failed_does_not_leave_a_study_unfinished(training, tmp_path,
     with_groups(monkeypatch, "known-optimum", [group], measure=lambda _: measured)
     folder = tmp_path / "study"
     pretend(group.inside(folder).config, 128)
-    training["roads_a"] = Stretch(128, 1.0, {folder / "roads_a" / "seed-1": "the loss is not finite"})
+    training["roads_a"] = SessionResult(128, 1.0, {folder / "roads_a" / "seed-1": "the loss is not finite"})
     (folder / "study.txt").write_text("known-optimum smoke\n")
     assert command(*SCALE, "--out", folder) == 1
     (state,) = results(folder)["groups"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -23,9 +24,9 @@ def shorter(config: TrainConfig, algorithm: str) -> TrainConfig:
 
     A range of limits stays with the algorithm that takes one.
     """
-    if any(constraint.lowest != constraint.highest for constraint in config.constraints):
+    if any(constraint.ranged for constraint in config.constraints):
         algorithm = config.algorithm
-    newest_alone = dict.fromkeys(("replay_chunks", "batch_chunks", "policy_chunks"), 1)
+    newest_alone = dict.fromkeys(("replay_chunks", "batch_chunks"), 1)
     tiny = {key: value for key, value in (TINY | newest_alone).items() if key in known_settings(algorithm)}
     steps = UPDATES * TINY["num_envs"] * TINY["chunk_steps"]
     own = {key: value for key, value in config.settings.items() if key in known_settings(algorithm)}
@@ -42,6 +43,7 @@ def shorten(
     """Make all that trains or plays short. changed: what else is to be done to a configuration."""
     train, evaluate, together, all_points = training.train, verdict.evaluate, multirun.train_together, front.front
 
+    @wraps(train)
     def train_shortly(config: TrainConfig, **options: Any) -> Any:
         return train(shorter(changed(config), algorithm), **options)
 
@@ -51,5 +53,5 @@ def shorten(
     patch.setattr(training, "train", train_shortly)
     patch.setattr(multirun, "train_together", together_shortly)
     few = {"episodes": EPISODES}
-    patch.setattr(verdict, "evaluate", lambda run, *_, **options: evaluate(run, **options | few))
+    patch.setattr(verdict, "evaluate", wraps(evaluate)(lambda run, *_, **options: evaluate(run, **options | few)))
     patch.setattr(front, "front", lambda runs, *_, **options: all_points(runs, **options | few))

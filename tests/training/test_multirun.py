@@ -33,9 +33,9 @@ def configs_of(folder, measures=MEASURES, limit=2.0, **changes):
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
     folder = tmp_path_factory.mktemp("together")
-    stretch = train_together(configs_of(folder), progress=False)
-    assert stretch.steps == UPDATES * PER_UPDATE
-    assert not stretch.failed
+    result = train_together(configs_of(folder), progress=False)
+    assert result.steps == UPDATES * PER_UPDATE
+    assert not result.failed
     return folder
 
 
@@ -108,9 +108,9 @@ def test_runs_that_went_different_ways_lose_nothing(tmp_path):
 def test_a_run_that_fails_does_not_take_the_others_down(together, tmp_path):
     configs = configs_of(tmp_path)
     configs[1] = replace(configs[1], settings={**configs[1].settings, "critic_rate": 1e38})
-    stretch = train_together(configs, progress=False)
-    assert list(stretch.failed) == [tmp_path / "1"]
-    assert "is not finite at" in stretch.failed[tmp_path / "1"]
+    result = train_together(configs, progress=False)
+    assert list(result.failed) == [tmp_path / "1"]
+    assert "is not finite at" in result.failed[tmp_path / "1"]
     assert "is not finite at" in json.loads((tmp_path / "1" / FAILED).read_text())["error"]
     assert not (tmp_path / "1" / "checkpoints").exists()
     for name in ("0", "2"):
@@ -186,8 +186,8 @@ def test_environments_outside_of_jax_train_in_turn(tmp_path):
         )
         for i, measure in enumerate(MEASURES[:2])
     ]
-    stretch = train_together(configs, progress=False)
-    assert stretch.steps == 2 * PER_UPDATE
+    result = train_together(configs, progress=False)
+    assert result.steps == 2 * PER_UPDATE
     for config, limit in zip(configs, ("cvar:0.75", "pow:0.75"), strict=True):
         policy = load_policy(config.out)
         assert policy.description.constraints[0].risk_measure == limit

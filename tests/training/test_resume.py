@@ -275,7 +275,7 @@ def test_kill_9_leaves_a_run_that_goes_on_as_if_nothing_had_happened(straight, t
     folder = tmp_path / "run"
     process = start(arguments(folder, checkpoint_every=PER_UPDATE))
     wait_for_checkpoint(folder, process)
-    time.sleep(np.random.default_rng().uniform(0, 0.5))
+    time.sleep(np.random.default_rng(0).uniform(0, 0.5))
     process.kill()
     process.communicate()
     assert process.returncode == -signal.SIGKILL

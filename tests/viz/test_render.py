@@ -33,7 +33,7 @@ def run(tmp_path_factory):
     return folder
 
 
-def test_pictures_and_films(call, run, tmp_path):
+def test_pictures_and_videos(call, run, tmp_path):
     sheet = tmp_path / "run.png"
     code, out, _ = call("render", run, "--out", sheet, "--steps", 240, "--episodes", 2, "--size", 96, "--json")
     assert code == 0
@@ -52,7 +52,7 @@ def test_pictures_and_films(call, run, tmp_path):
     code, out, _ = call("render", run, "--steps", 5, "--size", 64)
     assert code == 0
     assert "5 steps" in out
-    with Image.open(run / "film.gif") as opened:
+    with Image.open(run / "video.gif") as opened:
         assert (opened.n_frames, opened.size) == (6, (64, 64))
 
 
@@ -134,7 +134,7 @@ def test_an_environment_of_ones_own_draws_itself(call, own):
     shown = json.loads(out.splitlines()[-1])
     # Moments 0 to 6 of each; the last one is of the end, not of the reset after it.
     assert (shown["frames"], shown["episodes"]) == (14, [{"steps": 6, "reward": 6.0, "costs": [3.0]}] * 2)
-    with Image.open(own / "film.gif") as opened:
+    with Image.open(own / "video.gif") as opened:
         levels = []
         for frame in range(opened.n_frames):
             opened.seek(frame)
@@ -164,7 +164,7 @@ def test_an_environment_that_does_not_draw_is_one_line(call, own):
         code, out, err = call("render", own, *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert words in err
-        assert not (own / "film.gif").exists()
+        assert not (own / "video.gif").exists()
 
 
 def test_a_navigation_task_is_evaluated_in_batch(run, monkeypatch):

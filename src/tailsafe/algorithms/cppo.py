@@ -34,7 +34,7 @@ class Cppo(Learner[PpoConfig]):
     not_for_acting = ("policy_optimizer",)
 
     @classmethod
-    def refusal(cls, config: PpoConfig, measures: list[SpectralRisk]) -> str | None:
+    def objection(cls, config: PpoConfig, measures: list[SpectralRisk]) -> str | None:
         return only_cvar("cppo", measures) or ppo.only_newest_chunk(config)
 
     def init(self, key: PRNGKeyArray, settings: LagrangianSettings) -> LagrangianState:

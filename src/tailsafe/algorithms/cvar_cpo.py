@@ -34,7 +34,7 @@ class CvarCpo(Learner[CriticPpoConfig]):
     not_for_acting = ("policy_optimizer",)
 
     @classmethod
-    def refusal(cls, config: CriticPpoConfig, measures: list[SpectralRisk]) -> str | None:
+    def objection(cls, config: CriticPpoConfig, measures: list[SpectralRisk]) -> str | None:
         return only_cvar("cvar_cpo", measures) or ppo.only_newest_chunk(config)
 
     def init(self, key: PRNGKeyArray, settings: LagrangianSettings) -> LagrangianState:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from tailsafe.algorithms.state import LearnerConfig, LearnerSettings
+from tailsafe.algorithms.state import ENSEMBLE, LearnerConfig, LearnerSettings
 from tailsafe.learning.actions import Actions
 from tailsafe.learning.actor_critic import ActorCritic, CriticInput
 from tailsafe.learning.batches import AugmentedStates
@@ -70,7 +70,7 @@ class Learner(ABC, Generic[Config]):
         """Learn from a chunk. The key is used up."""
 
     @classmethod
-    def refusal(cls, config: Config, measures: list[SpectralRisk]) -> str | None:
+    def objection(cls, config: Config, measures: list[SpectralRisk]) -> str | None:
         """Why constraints with these measures cannot be learned, or None."""
         return None
 
@@ -84,7 +84,7 @@ class Learner(ABC, Generic[Config]):
         """How many numbers networks see of that."""
         return 0
 
-    def shared_delta(self, state: Any) -> Float[Array, " n"]:
+    def shared_delta(self, state: Any) -> Float[Array, "... n"]:
         """The increments of beta that a finished policy acts with; of a range of limits one row for each region."""
         return jnp.zeros(0)
 
@@ -114,7 +114,7 @@ class Learner(ABC, Generic[Config]):
             for_critics,
             inputs + more,
             1 + self.num_costs if self.cost_critics else 1,
-            config.ensemble,
+            ENSEMBLE,
             config.quantiles,
             config.critic_hidden,
             config.initialization,

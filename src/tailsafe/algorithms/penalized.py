@@ -72,7 +72,7 @@ class PenalizedPpo(Learner[PenalizedConfig]):
     not_for_acting: ClassVar[tuple[str, ...]] = ("policy_optimizer", "recent")
 
     @classmethod
-    def refusal(cls, config: PenalizedConfig, measures: list[SpectralRisk]) -> str | None:
+    def objection(cls, config: PenalizedConfig, measures: list[SpectralRisk]) -> str | None:
         return ppo.only_newest_chunk(config)
 
     @abstractmethod

@@ -125,7 +125,7 @@ def gradients(
 ) -> tuple[Float[Array, "2 1+C P"], Matvec]:
     """`policy_gradients`, as configured. scale: from means over states to gradients of J."""
     score, discounted = config.gradient == "score", config.state_weighting == "discounted"
-    return policy_gradients(networks, risk, minibatch, scale, config.damping, key, score=score, discounted=discounted)
+    return policy_gradients(networks, risk, minibatch, scale, key, score=score, discounted=discounted)
 
 
 def estimates(
@@ -161,7 +161,7 @@ def policy_step(
     """The trust-region step of one (beta, tau): gradients, the Fisher metric, how far risks exceed limits, weights."""
     for_gradient, for_value = jax.random.split(key)
     halves, fisher = gradients(networks, risk, config, scale, minibatch, for_gradient)
-    natural = natural_gradients(halves, fisher, config.conjugate_gradient_iterations)
+    natural = natural_gradients(halves, fisher)
     values = estimates(networks, risk, state, config, minibatch, for_value)
     excess = smoothed_excess(state, settings, values[1:])
     step = combine(natural, excess, settings.radius(state.updates))

@@ -35,7 +35,7 @@ class SdacConfig(PrimalConfig):
     """Of SDAC. By default one direction from all rows of the batch."""
 
     critic_clip: float = 1.0
-    join_chunks: bool = True
+    groups: int = 0
     # Without the factor, predicted changes are that much too small.
     surrogate: Literal["theory", "release"] = setting(
         "theory",
@@ -55,7 +55,7 @@ class Sdac(Learner[SdacConfig]):
     not_for_acting = ("average",)
 
     @classmethod
-    def refusal(cls, config: SdacConfig, measures: list[SpectralRisk]) -> str | None:
+    def objection(cls, config: SdacConfig, measures: list[SpectralRisk]) -> str | None:
         return primal.too_many_costs(measures)
 
     def init(self, key: PRNGKeyArray, settings: PrimalSettings) -> PrimalState:
@@ -74,8 +74,7 @@ class Sdac(Learner[SdacConfig]):
         batch = state.replay.batch(for_batch, config.batch_chunks)
         with jax.default_matmul_precision(PRECISIONS[config.precision].products):
             state, critic_metrics, taken = self.update_critics(state, settings, batch, for_critics)
-            batch, taken = jax.tree.map(lambda leaf: leaf[: config.policy_chunks], (batch, taken))
-            minibatches = minibatches_of(batch, taken, config.groups, join=config.join_chunks)
+            minibatches = minibatches_of(batch, taken, config.groups)
             state, policy_metrics = self.update_policy(state, settings, minibatches, for_policy)
         return replace(state, updates=state.updates + 1), critic_metrics | policy_metrics
 

@@ -45,7 +45,7 @@ class Sdpo(Learner[CriticPpoConfig]):
     not_for_acting = ("policy_optimizer",)
 
     @classmethod
-    def refusal(cls, config: CriticPpoConfig, measures: list[SpectralRisk]) -> str | None:
+    def objection(cls, config: CriticPpoConfig, measures: list[SpectralRisk]) -> str | None:
         return ppo.only_newest_chunk(config)
 
     def init(self, key: PRNGKeyArray, settings: SdpoSettings) -> PpoState:

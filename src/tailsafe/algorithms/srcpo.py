@@ -26,7 +26,7 @@ from tailsafe.algorithms import primal, srcpo_range
 from tailsafe.algorithms.common import remember
 from tailsafe.algorithms.learner import Learner, Metrics
 from tailsafe.algorithms.registry import Algorithm
-from tailsafe.algorithms.srcpo_state import Settings, SrcpoConfig, SrcpoState
+from tailsafe.algorithms.srcpo_state import PENALTY, Settings, SrcpoConfig, SrcpoState
 from tailsafe.algorithms.state import PRECISIONS
 from tailsafe.learning.batches import ActionAdvantages, Minibatch, minibatches_of
 from tailsafe.learning.chunks import Chunk, Transition
@@ -46,11 +46,10 @@ from tailsafe.learning.sub_risk import SubRisk
 from tailsafe.learning.trust_region import Step, combined_step, step_of
 from tailsafe.optimization.strategies import (
     SINGLE_CONSTRAINT,
-    Kappa,
     controlled_step,
     joint_step,
     linear_step,
-    proposed,
+    recovery_share_after,
     weights_of,
 )
 from tailsafe.risk.spectra import SpectralRisk
@@ -63,7 +62,7 @@ class Srcpo(Learner[SrcpoConfig]):
     takes_range = True
 
     @classmethod
-    def refusal(cls, config: SrcpoConfig, measures: list[SpectralRisk]) -> str | None:
+    def objection(cls, config: SrcpoConfig, measures: list[SpectralRisk]) -> str | None:
         if config.strategy in SINGLE_CONSTRAINT and len(measures) > 1:
             return (
                 f"strategy {config.strategy} does not say what to do about violations among {len(measures)} "
@@ -91,7 +90,7 @@ class Srcpo(Learner[SrcpoConfig]):
         config = self.config
         if settings.constraints.range is not None:
             return srcpo_range.draw_betas(state, settings, config.num_envs, key)
-        draws = config.num_envs if config.beta_per == "episode" else config.groups
+        draws = config.num_envs if config.beta_per == "episode" else max(config.groups, 1)
         delta = state.sampler.sample(key, (draws,), settings.uniform_share)
         return jnp.repeat(delta, config.num_envs // draws, axis=0)
 
@@ -126,11 +125,9 @@ class Srcpo(Learner[SrcpoConfig]):
         batch = state.replay.batch(for_batch, config.batch_chunks)
         with jax.default_matmul_precision(PRECISIONS[config.precision].products):
             state, critic_metrics, taken = self.update_critics(state, settings, batch, for_critics)
-            batch, taken = jax.tree.map(lambda leaf: leaf[: config.policy_chunks], (batch, taken))
             # With a range of limits, rows of all limits together: regions share them out.
             ranged = settings.constraints.range is not None
-            groups, join = (1, True) if ranged else (config.groups, config.join_chunks)
-            minibatches = minibatches_of(batch, taken, groups, join=join)
+            minibatches = minibatches_of(batch, taken, 0 if ranged else config.groups)
             state, policy_metrics, values = self.update_policy(state, settings, minibatches, for_policy)
             state, sampler_metrics = self.update_sampler(state, settings, minibatches, values, for_sampler)
         return replace(state, updates=state.updates + 1), critic_metrics | policy_metrics | sampler_metrics
@@ -174,7 +171,7 @@ class Srcpo(Learner[SrcpoConfig]):
         values: J_R and J_C of every (beta, tau), or of every region of a range of limits.
         """
         rule, networks, sampler = self.config.sampler_gradient, self.networks(state, settings), state.sampler
-        aim, penalty = self.aim(state, settings), settings.penalty
+        aim, penalty = self.aim(state, settings), PENALTY
         if rule == "quantile":
             wanted = moved_to_quantiles(sampler, networks, minibatches, settings.sampler_rate, aim, key)
             loss, gradient = -penalized(values, penalty, aim).mean(), sampler.phi - wanted
@@ -228,20 +225,15 @@ class Srcpo(Learner[SrcpoConfig]):
     ) -> Step:
         """The step of the chosen strategy.                                                              Appendix B"""
         config, (solved, gram, _) = self.config, natural
-        if config.strategy != "proposed":
-            kappa = Kappa(settings.ipo_kappa, settings.p3o_kappa)
-            chosen = weights_of(config.strategy, gram, excess, radius, settings.max_weight, kappa)
-            return combined_step(solved, gram, chosen.signed(), excess, radius)
-        if config.violated == "joint":
-            share = settings.recovery_share_after(state.updates)
-            return step_of(solved, gram, joint_step(gram, excess, radius, share))
-        if config.violated == "control":
+        if config.strategy == "joint":
+            return step_of(solved, gram, joint_step(gram, excess, radius, recovery_share_after(state.updates)))
+        if config.strategy == "control":
             aim = settings.aim(state.noise, state.looks, state.doubt)
             shares = settings.shares(excess / settings.unit(aim), state.integral)
             return step_of(solved, gram, controlled_step(gram, shares, radius))
-        if config.violated == "linear":
+        if config.strategy == "linear":
             return step_of(solved, gram, linear_step(gram, excess, radius))
-        chosen = proposed(gram, excess, radius, settings.max_weight, config.violated)
+        chosen = weights_of(config.strategy, gram, excess, radius)
         return combined_step(solved, gram, chosen.signed(), excess, radius)
 
     # --- what a run ships ---------------------------------------------------------------------------------------------
@@ -252,7 +244,7 @@ class Srcpo(Learner[SrcpoConfig]):
     def num_inputs(self, settings: Any) -> int:
         return int(settings.constraints.num_inputs)
 
-    def shared_delta(self, state: SrcpoState) -> Float[Array, " n"]:
+    def shared_delta(self, state: SrcpoState) -> Float[Array, "... n"]:
         return state.sampler.mode
 
     def shared_policy(self, state: SrcpoState) -> Policy:

@@ -23,7 +23,7 @@ from tailsafe.learning.batches import Minibatch
 from tailsafe.learning.policy_gradient import NaturalGradients, row_gradients
 from tailsafe.learning.regions import (
     RegionGradients,
-    Rows,
+    RegionRows,
     finished_in_regions,
     joint_direction,
     range_of,
@@ -92,13 +92,12 @@ def update_policy(
         networks,
         risk,
         minibatch,
-        config.damping,
         for_steps,
         score=config.gradient == "score",
         discounted=config.state_weighting == "discounted",
     )
-    rows = Rows.of(settings.constraints, minibatch.states.delta)
-    natural = region_gradients(gradients, rows, settings.horizon, config.conjugate_gradient_iterations)
+    rows = RegionRows.of(settings.constraints, minibatch.states.delta)
+    natural = region_gradients(gradients, rows, settings.horizon)
     values = region_values(risk, networks, minibatch, config.estimator, state.sampler.mode, for_values)
     values = values.at[:, 1:].add(state.bias + state.offset)
     radius = settings.radius(state.updates)

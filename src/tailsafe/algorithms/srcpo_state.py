@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from tailsafe.algorithms.state import PrimalConfig, PrimalSettings, PrimalState
 from tailsafe.fields import scalar, setting
 from tailsafe.learning.sampler import Sampler
-from tailsafe.optimization.strategies import Strategy, ViolatedRule
+from tailsafe.optimization.strategies import Strategy
+
+# K: what a violation counts in the sampler's objective; the paper's.
+PENALTY = 10.0
 
 
 @dataclass(frozen=True)
@@ -22,17 +24,12 @@ class SrcpoConfig(PrimalConfig):
     beta_per: Literal["episode", "chunk"] = setting(
         "episode", "A new beta for every episode of an environment, or for every chunk of a group.", part="sampler"
     )
-    # See `optimization.strategies.weights_of`.
-    strategy: Strategy = setting(
-        "proposed",
-        "The weights of reward and costs, by the names of the algorithms they come from.",
-        part="constraints",
-    )
-    # The last three are programs as steps: `joint_step`, `linear_step`, `controlled_step`.
-    violated: ViolatedRule = setting(
+    # Weights: `optimization.strategies.weights_of`. Steps: `controlled_step`, `joint_step`, `linear_step`.
+    strategy: Literal["release", "control", "joint", "linear", Strategy] = setting(
         "release",
-        "Of strategy proposed: the paper's program, the release's, or steps that keep the reward in view (joint), "
-        "end at the constraint (linear) or give each cost a share of the trust region (control).",
+        "How gradients are combined. By weights: the paper's (proposed), its authors' (release), or those of sdac, "
+        "cpo, pcpo, crpo, p3o, ipo. As steps: each cost gets a share of the trust region (control), the reward is kept "
+        "in view (joint), or the step ends at the constraint (linear).",
         part="constraints",
     )
     # Pathwise: J(pi; beta) is differentiated through g_beta, the conjugate and the critics. Natural: with the inverse
@@ -63,7 +60,7 @@ class SrcpoConfig(PrimalConfig):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Settings(PrimalSettings):
-    """Of SRCPO: its sampler, and the numbers of its strategies (`strategies.weights_of`, `recovery_share_after`)."""
+    """Of SRCPO: its sampler."""
 
     sampler_rate: Float[Array, ""] = scalar(
         3e-4, "Learning rate of the sampler (Adam).", part="sampler", within="[0, inf)"
@@ -80,41 +77,7 @@ class Settings(PrimalSettings):
         part="sampler",
         within="(0, 1)",
     )
-    penalty: Float[Array, ""] = scalar(
-        10.0, "K: what a violation counts in the sampler's objective.", part="sampler", within="[0, inf)"
-    )
     uniform_share: Float[Array, ""] = scalar(0.0, "Share of betas drawn uniformly.", part="sampler", within="[0, 1]")
-    max_weight: Float[Array, ""] = scalar(
-        1000.0, "Largest weight of a cost, in units of the radius.", part="constraints", within="(0, inf)"
-    )
-    ipo_kappa: Float[Array, ""] = scalar(
-        0.05, "Of strategy ipo: weight of the barrier.", part="constraints", within="(0, inf)"
-    )
-    p3o_kappa: Float[Array, ""] = scalar(
-        20.0, "Of strategy p3o: weight of the violated costs.", part="constraints", within="(0, inf)"
-    )
-    recovery_share: Float[Array, ""] = scalar(
-        0.7,
-        "Of rule joint: the share of the trust region that violated constraints get first.",
-        part="constraints",
-        within="(0, 1]",
-    )
-    joint_updates: Float[Array, ""] = scalar(
-        50.0,
-        "Of rule joint: updates after which the reward's part falls as 1 / t.",
-        part="constraints",
-        within="[0, inf)",
-    )
-
-    def recovery_share_after(self, updates: Int[Array, ""]) -> Float[Array, ""]:
-        """How much of the trust region a violated constraint gets (rule `joint`): from `recovery_share` towards one.
-
-        The rest of the radius, which the reward gets at right angles, stays constant for `joint_updates` updates and
-        then falls with their number (the update rule multiplies it by alpha_t, which vanishes).
-        """
-        early = jnp.minimum(1.0, self.joint_updates / jnp.maximum(updates, 1))
-        for_reward = jnp.sqrt(1 - self.recovery_share**2) * early
-        return jnp.sqrt(1 - for_reward**2)
 
 
 @jax.tree_util.register_dataclass

@@ -44,6 +44,10 @@ _VALIDATION_GAIN, _VALIDATED_CALIBRATION = 0.4, 0.2
 _MOST_CAUTION = 0.2
 
 
+# Networks per critic, whose atoms are pooled.
+ENSEMBLE = 2
+
+
 @dataclass(frozen=True)
 class LearnerConfig:
     """What is fixed when a program is compiled, for every algorithm."""
@@ -66,8 +70,9 @@ class LearnerConfig:
     initial_log_std: float = setting(
         0.0, "Initial value of a learned log standard deviation.", part="networks", within="[-4, 2]"
     )
-    ensemble: int = setting(2, "Networks per critic, whose atoms are pooled.", part="networks")
-    quantiles: int = setting(25, "Atoms of one critic's return distribution.", part="networks", within="[1, 1000]")
+    quantiles: int = setting(
+        25, "Atoms of one network of a critic, of which there are two.", part="networks", within="[1, 1000]"
+    )
     augmented: bool = setting(
         False, "Policy and critics also see the discounted cost so far and the discount.", part="networks"
     )
@@ -95,7 +100,6 @@ class TraceConfig(LearnerConfig):
     batch_chunks: int = setting(
         1, "Chunks that an update learns from: the newest, and older ones at random.", part="sizes"
     )
-    target_quantiles: int = setting(50, "Atoms of the TD(lambda) targets.", part="networks", within="[1, 1000]")
     critic_iterations: int = setting(40, "Gradient steps of the critics per update.", part="critics", main=True)
     critic_minibatches: int = setting(
         1, "Parts of the batch; each gradient step of the critics takes one.", part="critics"
@@ -106,33 +110,29 @@ class TraceConfig(LearnerConfig):
         part="critics",
     )
 
+    @property
+    def target_quantiles(self) -> int:
+        """Atoms of the TD(lambda) targets: as many as a critic's networks have together."""
+        return ENSEMBLE * self.quantiles
+
 
 @dataclass(frozen=True)
 class PrimalConfig(TraceConfig):
     """Of algorithms that step along gradients in a trust region.
 
-    Environments form `groups` groups. Directions of the policy come from the first policy_chunks chunks of the batch,
-    one for each group of each chunk, and are averaged.
+    Directions of the policy come from the chunks of the batch: one for each of `groups` groups of environments of each
+    chunk, which are averaged, or one for all rows together.
     """
 
     replay_chunks: int = 100
     batch_chunks: int = 10
     groups: int = setting(
-        1, "Groups of environments; each gives a direction, and these are averaged. Divides num_envs.", part="sizes"
-    )
-    policy_chunks: int = setting(
-        10, "Chunks of the batch that directions of the policy are computed from.", part="sizes"
-    )
-    join_chunks: bool = setting(
-        False,
-        "One direction from all policy_chunks together instead of one for each: less noise where betas are per "
-        "episode.",
+        1,
+        "Groups of environments, a divisor of num_envs; each gives a direction per chunk of the batch, and these are "
+        "averaged. 0: one direction from the whole batch, with less noise where betas are per episode.",
         part="sizes",
+        within="[0, inf)",
     )
-    conjugate_gradient_iterations: int = setting(
-        10, "For the product of inverse Fisher matrix and gradient.", part="policy"
-    )
-    damping: float = setting(0.01, "Added to the diagonal of the Fisher matrix.", part="policy", within="(0, inf)")
     estimator: Literal["visited", "initial", "shifted", "episodes"] = setting(
         "visited",
         "How the risks are estimated: by the critics at all visited states as if initial (visited), at initial ones "

@@ -15,7 +15,7 @@ from jaxtyping import Array
 from tailsafe.algorithms.srcpo import Srcpo
 from tailsafe.algorithms.srcpo_state import Settings, SrcpoConfig
 from tailsafe.algorithms.srcpo_state import SrcpoState as LearnerState
-from tailsafe.algorithms.state import PRECISIONS
+from tailsafe.algorithms.state import ENSEMBLE, PRECISIONS
 from tailsafe.learning.actions import BoxActions
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.constraints import stack_constraints
@@ -99,7 +99,7 @@ def bench_update(precision: str = "float32", runs: int = 1, **changes: Any) -> d
     passes = [2, *(3 for _ in sizes[2:])]
     products_per_row = sum(n * i * o for n, i, o in zip(passes, sizes[:-1], sizes[1:], strict=True))
     used = rows // config.critic_minibatches
-    work = runs * config.critic_iterations * 2 * config.ensemble * used * 2 * products_per_row
+    work = runs * config.critic_iterations * 2 * ENSEMBLE * used * 2 * products_per_row
     critic_rate = work / seconds[1] / 1e9
     return {
         "device": jax.devices()[0].device_kind,
@@ -129,14 +129,8 @@ def paper_settings() -> Settings:
         critic_rate=jnp.asarray(3e-4),
         sampler_rate=jnp.asarray(3e-4),
         sampler_deviation=jnp.asarray(0.05),
-        penalty=jnp.asarray(10.0),
         margin=jnp.asarray(0.0),
         uniform_share=jnp.asarray(0.0),
-        max_weight=jnp.asarray(1e3),
-        ipo_kappa=jnp.asarray(0.05),
-        p3o_kappa=jnp.asarray(20.0),
-        recovery_share=jnp.asarray(1.0),
-        joint_updates=jnp.asarray(1.0),
         calibration=jnp.asarray(0.0),
         smoothing=jnp.asarray(0.0),
         proportional=jnp.asarray(0.0),

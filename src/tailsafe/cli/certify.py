@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailsafe.cli.app import EnvArgs, EnvName, JsonFlag, TrustFlag, app, console, emit_json
+from tailsafe.cli.bars import Bars
 from tailsafe.errors import InputError
 from tailsafe.files import check_writable
 from tailsafe.terminal import escaped
@@ -69,7 +70,7 @@ def certify(
     stated = [parse_limit(text, "discounted" if finite else None) for text in limit]
     target = (run if run.is_dir() else run.parent) / FILE_NAME
     check_writable(target)
-    with _Bar(quiet=json) as bar:
+    with Bars(_title, quiet=json) as bar:
         certificate = search(
             run,
             [value for value, _ in stated],
@@ -110,7 +111,7 @@ def certify(
 def _check(file: Path, backend: str, env: str | None, env_args: dict[str, Any], trust: bool, json: bool) -> None:
     from tailsafe.evaluation.certificate import check as replay
 
-    with _Bar(quiet=json) as bar:
+    with Bars(_title, quiet=json) as bar:
         result = replay(file, environment=env, env_args=env_args, trust=trust, backend=backend, progress=bar)
     if json:
         emit_json(result.to_json())
@@ -172,28 +173,5 @@ def _print_check(result: Check, file: Path) -> None:
     out.print("[green]confirmed[/green]" if result.confirmed else "[red]not confirmed[/red]")
 
 
-class _Bar:
-    """A bar of played episodes on stderr; silent if asked, or if nobody watches."""
-
-    def __init__(self, quiet: bool) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        err = console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._shown = err.is_terminal and not quiet
-        self._bars = Progress(*columns, console=err, transient=True)
-        self._tasks: dict[str, object] = {}
-
-    def __enter__(self) -> _Bar:
-        if self._shown:
-            self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            self._bars.stop()
-
-    def __call__(self, name: str, done: int, total: int) -> None:
-        if name not in self._tasks:
-            self._tasks[name] = self._bars.add_task(f"episodes of {name}, at most", total=total)
-        self._bars.update(self._tasks[name], completed=done, total=total)  # type: ignore[arg-type]
+def _title(name: str) -> str:
+    return f"episodes of {name}, at most"

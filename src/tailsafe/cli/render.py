@@ -15,7 +15,7 @@ from tailsafe.errors import InputError
 def render(
     run: Annotated[Path, typer.Argument(help="A run folder, a saved policy, or pretrained:NAME.")],
     out: Annotated[
-        Path | None, typer.Option(help="FILE.png (moments side by side), .gif or .mp4. Default: film.gif in the run.")
+        Path | None, typer.Option(help="FILE.png (moments side by side), .gif or .mp4. Default: video.gif in the run.")
     ] = None,
     episodes: Annotated[int, typer.Option(min=1, max=100, help="How many episodes to play.")] = 1,
     steps: Annotated[int | None, typer.Option(min=1, help="Stop an episode after this many steps.")] = None,
@@ -44,7 +44,7 @@ def render(
     from tailsafe.policies.pretrained import own_copy
 
     run = own_copy(run)
-    target = out or (run if run.is_dir() else run.parent) / ("paths.png" if map else "film.gif")
+    target = out or (run if run.is_dir() else run.parent) / ("paths.png" if map else "video.gif")
     policy = load_policy(run)
     if map:
         if env is not None or env_arg:

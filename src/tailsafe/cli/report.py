@@ -22,8 +22,8 @@ VIDEO_SIZE = 320
 def report(
     paths: Annotated[list[Path], typer.Argument(metavar="RUN_OR_STUDY...", help="Folders of runs and of studies.")],
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
-    film: Annotated[
-        bool, typer.Option("--film", help="Make film.gif (as tailsafe render does) for runs without a video.")
+    video: Annotated[
+        bool, typer.Option("--video", help="Make video.gif (as tailsafe render does) for runs without a video.")
     ] = False,
     json: JsonFlag = False,
 ) -> None:
@@ -42,7 +42,7 @@ def report(
     paths = [own_copy(path) for path in paths]
     found = read_report(paths)
     notes: list[str] = []
-    if film:
+    if video:
         notes = _make_videos(found)
         found = read_report(paths)
     page = make_page(found).encode("utf-8", "replace")
@@ -74,7 +74,7 @@ def _make_videos(found: Report) -> list[str]:
             continue
         place = run.seeds[0].folder
         try:
-            render_video(load_policy(place), place / "film.gif", size=VIDEO_SIZE)
+            render_video(load_policy(place), place / "video.gif", size=VIDEO_SIZE)
         except InputError as error:
             notes.append(f"{place}: no video: {error}")
     return notes

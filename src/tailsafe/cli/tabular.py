@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailsafe.cli.app import MOST_CELLS, JsonFlag, app, console, emit_json
+from tailsafe.cli.bars import Bars
 from tailsafe.errors import InputError
 from tailsafe.files import check_writable, replacing
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
-
     from tailsafe.tabular import TabularSolution
     from tailsafe.tabular.baselines import Baseline
     from tailsafe.tabular.solution import Statement
@@ -90,7 +89,7 @@ def tabular(
     stated = FiniteCMDP.load(problem)
     if compare and stated.num_costs != 1:
         raise InputError(f"--compare is for problems with one cost; this one has {stated.num_costs}")
-    with _ProgressBars(quiet=json) as progress:
+    with Bars(PHASES.__getitem__, quiet=json) as progress:
         solution = solve_tabular(
             stated,
             measures,
@@ -154,7 +153,7 @@ def _front(
 
     measures = [parse_spectrum(text) for text in risk] if risk else [CVaR(0.75)]
     stated = FiniteCMDP.load(problem)
-    with _ProgressBars(quiet=json) as progress:
+    with Bars(PHASES.__getitem__, quiet=json) as progress:
         found = exact_front(
             stated,
             measures if len(measures) > 1 else measures[0],
@@ -208,35 +207,6 @@ def _limit(text: str) -> float:
     if not math.isfinite(value):
         raise InputError(f"limit is {value}; it must be finite")
     return value
-
-
-class _ProgressBars:
-    """A rich progress bar on stderr behind the solver's callback; silent if asked, or if nobody watches."""
-
-    def __init__(self, quiet: bool) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        err = console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._shown = err.is_terminal and not quiet
-        self._bars = Progress(*columns, console=err, transient=True)
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> _ProgressBars:
-        if self._shown:
-            self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            self._bars.stop()
-
-    def __call__(self, phase: str, done: int, total: int) -> None:
-        if not self._shown:
-            return
-        if phase not in self._tasks:
-            self._tasks[phase] = self._bars.add_task(PHASES[phase], total=total)
-        self._bars.update(self._tasks[phase], completed=done)
 
 
 def _baselines(solution: TabularSolution, memory_limit: float) -> tuple[list[Baseline], list[str]]:

@@ -41,7 +41,7 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class HostStep:
     """One step of N environments, as in `learning.chunks.Transition`; metrics (N, M): of the episodes so far."""
 
     next_observation: Float[NDArray[np.float32], "N O"]
@@ -99,16 +99,16 @@ class Copies:
         with staying(self._name):
             return np.concatenate([self._begin(i, seed) for i, seed in enumerate(seeds)])
 
-    def step(self, embedded: Float[NDArray[np.float32], "N A"]) -> Rows:
+    def step(self, embedded: Float[NDArray[np.float32], "N A"]) -> HostStep:
         """One step of every copy, and the next episode where one ended. embedded: in [-1, 1], or one-hot."""
         return self.act(self.layout.actions.decode(embedded))
 
-    def act(self, actions: Sequence[Any] | NDArray[Any]) -> Rows:
+    def act(self, actions: Sequence[Any] | NDArray[Any]) -> HostStep:
         """The same with actions in the environments' own units."""
         with staying(self._name):
             return self._rows(actions)
 
-    def _rows(self, actions: Sequence[Any] | NDArray[Any]) -> Rows:
+    def _rows(self, actions: Sequence[Any] | NDArray[Any]) -> HostStep:
         count = self.num_envs
         seen: list[Any] = []
         reward = np.empty(count)
@@ -133,7 +133,7 @@ class Copies:
             for k in ended.tolist():
                 following[k] = self._begin(k)[0]
         single = costs.astype(np.float32)
-        return Rows(last, following, reward.astype(np.float32), single, flags[0], flags[1], metrics)
+        return HostStep(last, following, reward.astype(np.float32), single, flags[0], flags[1], metrics)
 
     def close(self) -> None:
         """Close every copy. What one of them raises then is said, and hides no other error."""

@@ -56,7 +56,7 @@ class Step:
     halted: Bool[Array, ""]
 
     @property
-    def done(self) -> Bool[Array, ""]:
+    def done(self) -> Bool[Array, ...]:
         return self.terminated | self.truncated
 
 

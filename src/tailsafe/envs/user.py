@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from tailsafe.envs.copies import Copies, Rows, Watch, seeds_of
+from tailsafe.envs.copies import Copies, HostStep, Watch, seeds_of
 from tailsafe.envs.declarations import staying
 from tailsafe.envs.finding import Found, misfit
 from tailsafe.envs.jax_env import JaxEnv
@@ -56,7 +56,7 @@ class GymnasiumEnvironments:
         self.layout = self._players.layout
         self.spec = spec_of(self.layout, found.name)
         self._finished: deque[NDArray[np.float64]] = deque(maxlen=_WINDOW)
-        self.latest: Rows | None = None
+        self.latest: HostStep | None = None
 
     @property
     def envs(self) -> list[Any]:

@@ -119,6 +119,17 @@ def make_vec(
       backend: `mujoco` (C engine on `threads` cores, default all), `warp` (CUDA GPU), `mjx` (JAX), or `auto`: see
         `usual_backend`.
       seed: environment i of a seed is the same in a batch of any size and on either engine.
+      num_envs: how many.
+      threads: of the C engine.
+
+    Returns:
+      A vector environment of Gymnasium; `info["cost"]` has a row of costs for each environment.
+
+    Examples:
+      >>> envs = ts.make_vec("point-goal", num_envs=2, seed=0)
+      >>> envs.num_envs, envs.action_space.shape
+      (2, (2, 2))
+      >>> envs.close()
     """
     chosen = get_task(task) if isinstance(task, str) else task
     if num_envs < 1:

@@ -19,7 +19,7 @@ from gymnasium.vector import AsyncVectorEnv
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from tailsafe.envs.copies import Copies, Factory, Layout, Rows, seeds_of
+from tailsafe.envs.copies import Copies, Factory, HostStep, Layout, seeds_of
 from tailsafe.envs.finding import Source, find_environment
 from tailsafe.envs.metrics import Metric
 from tailsafe.errors import InputError
@@ -114,7 +114,7 @@ class Workers:
         size = self.layout.observations.size
         return np.array(table.reshape(self.num_envs, -1)[:, :size])
 
-    def step(self, embedded: Float[NDArray[np.float32], "N A"]) -> Rows:
+    def step(self, embedded: Float[NDArray[np.float32], "N A"]) -> HostStep:
         """One step everywhere."""
         blocks = self._envs.num_envs
         actions = np.asarray(embedded, np.float32).reshape(blocks, self.num_envs // blocks, -1)
@@ -124,7 +124,7 @@ class Workers:
         # Copies: the shared memory is written over by the next step.
         last, following, cost, metrics, numbers = (np.array(part) for part in np.split(table, ends, axis=1))
         reward, terminated, truncated = numbers.T
-        return Rows(last, following, reward.copy(), cost, terminated > 0, truncated > 0, metrics.astype(np.float64))
+        return HostStep(last, following, reward.copy(), cost, terminated > 0, truncated > 0, metrics.astype(np.float64))
 
     def close(self) -> None:
         """End the processes."""

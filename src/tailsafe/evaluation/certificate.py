@@ -30,7 +30,7 @@ from tailsafe.evaluation.recordings import Recordings
 from tailsafe.evaluation.sequential import BATCH, Limit, Proof, in_sequence, prove, with_shares
 from tailsafe.evaluation.verdict import Interval, largest_return, student_interval
 from tailsafe.files import read_object, write_json
-from tailsafe.policies.metadata import Fields, PolicyDescription, Unit
+from tailsafe.policies.metadata import PolicyDescription, Unit
 from tailsafe.policies.policy import (
     POINTS,
     LoadedPolicy,
@@ -40,6 +40,7 @@ from tailsafe.policies.policy import (
     save_policy,
 )
 from tailsafe.policies.pretrained import own_copy
+from tailsafe.policies.reading import Fields
 
 FILE_NAME, FOLDER, CERTIFIED = "certificate.json", "certificate", "certified"
 FORMAT = 1
@@ -319,8 +320,17 @@ def certify(
         certificate is about this one.
       env_args: arguments of the environment in place of those of the run, one by one.
       trust: build the environment that the policy names, though you have not trained on it on this machine.
+      backend: engine of the built-in tasks.
       keep: write certificate.json, the episodes, and the certificate into the policy file.
       progress: called with a candidate's name, its episodes and the most there can be.
+
+    Returns:
+      What was proven, for which candidate, and of all that were tried.
+
+    Examples:
+      >>> certificate = ts.certify("pretrained:two-roads", limit=5.0, episodes=2000, keep=False)
+      >>> certificate.certified
+      True
     """
     run = own_copy(Path(run)) if keep else Path(run)
     _check_arguments(confidence, episodes, seed)

@@ -287,8 +287,10 @@ def evaluate(
 
     Args:
       run: a run folder, a policy's folder or file, `pretrained:NAME`, or a loaded policy.
+      episodes: how many.
       seed: of environments and actions; environments are drawn apart from training's (`episodes.SEED_OFFSET`).
       limit: what a policy for a range of limits is asked for, in the unit of training; see `load_policy`.
+      confidence: of each interval.
       deterministic: play the likeliest actions instead of random ones (the constraints were on the random policy).
       interval: which bounds decide the verdicts.
       environment: the environment instead of the one that the policy names: its name, or what builds it.
@@ -297,6 +299,15 @@ def evaluate(
       backend: engine of the built-in tasks.
       exact: for task `finite`, also evaluate without sampling and solve for the optimum; for a range of limits without
         `limit` at several of them.
+      progress: called with the episodes played and their number.
+
+    Returns:
+      Reward, cost rates, risks with bounds, and a verdict for each constraint.
+
+    Examples:
+      >>> found = ts.evaluate("pretrained:two-roads", episodes=100)
+      >>> [one.description.name for one in found.constraints]
+      ['cost']
     """
     if episodes < 2:
         raise InputError(f"episodes is {episodes}; bounds need at least 2")

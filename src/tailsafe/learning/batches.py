@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from tailsafe.learning.chunks import Chunk
 
@@ -107,9 +107,10 @@ class Minibatch:
         return states_of(self.steps)
 
 
-def minibatches_of(batch: Chunk, taken: ActionAdvantages, groups: int, *, join: bool = False) -> Minibatch:
-    """One minibatch per group of every chunk (R, T, N, ...); with `join` one per group of all chunks together."""
-    if join:
+def minibatches_of(batch: Chunk, taken: ActionAdvantages, groups: int) -> Minibatch:
+    """One minibatch per group of environments of every chunk (R, T, N, ...); without groups one of all rows."""
+    if not groups:
+        groups = 1
         batch, taken = joined(batch), jax.tree.map(lambda leaf: leaf.reshape(1, -1, *leaf.shape[2:]), taken)
     split = partial(split_groups, groups=groups)
     steps, initial = jax.tree.map(split, without_initial(batch)), batch.initial_observation
@@ -118,7 +119,7 @@ def minibatches_of(batch: Chunk, taken: ActionAdvantages, groups: int, *, join: 
     return Minibatch(steps, initial, jax.tree.map(split, taken))
 
 
-def split_groups(leaf: Float[Array, "R T N ..."], groups: int) -> Float[Array, "U B ..."]:
+def split_groups(leaf: Shaped[Array, "R T N ..."], groups: int) -> Shaped[Array, "U B ..."]:
     """Split environments into groups: each group of each chunk, its rows in the order (T, N / groups)."""
     chunks, steps, envs, *rest = leaf.shape
     leaf = leaf.reshape(chunks, steps, groups, envs // groups, *rest)

@@ -57,7 +57,7 @@ class Chunk:
     initial_observation: Float[Array, "N O"]
 
     @property
-    def done(self) -> Bool[Array, "T N"]:
+    def done(self) -> Bool[Array, ...]:
         """Terminated or truncated."""
         return self.terminated | self.truncated
 

@@ -51,7 +51,7 @@ class Stack(eqx.Module):
                 biases.append(jnp.zeros((*lead, outputs)))
         self.weights, self.biases = tuple(weights), tuple(biases)
 
-    def __call__(self, x: Float[Array, "*S B i"], dtype: DTypeLike | None = None) -> Float[Array, "*S B o"]:
+    def __call__(self, x: Float[Array, "*X B i"], dtype: DTypeLike | None = None) -> Float[Array, "*S B o"]:
         """x broadcasts against the leading axes. dtype: what products and hidden layers are computed in, if not x's."""
         given = jnp.result_type(x, self.weights[0])
         x = x.astype(dtype or given)

@@ -34,7 +34,6 @@ def row_gradients(
     networks: ActorCritic,
     risk: RiskModel,
     minibatch: Minibatch,
-    damping: float,
     key: PRNGKeyArray,
     *,
     score: bool = False,
@@ -59,7 +58,7 @@ def row_gradients(
         by_state = _scores(networks, minibatch, weights, outputs)
     else:
         by_state = _pathwise(networks, risk, minibatch, features, outputs, key)
-    return RowGradients(by_state, weights, pull_back, fisher_product(outputs_of, parameters, actions, weights, damping))
+    return RowGradients(by_state, weights, pull_back, fisher_product(outputs_of, parameters, actions, weights))
 
 
 def policy_gradients(
@@ -67,7 +66,6 @@ def policy_gradients(
     risk: RiskModel,
     minibatch: Minibatch,
     horizon: Float[Array, ""],
-    damping: float,
     key: PRNGKeyArray,
     *,
     score: bool = False,
@@ -79,7 +77,7 @@ def policy_gradients(
     all rows. horizon: from means over states to gradients of J, 1 / (1 - gamma). score, discounted: `row_gradients`.
     """
     by_state, weights, pull_back, fisher = row_gradients(
-        networks, risk, minibatch, damping, key, score=score, discounted=discounted
+        networks, risk, minibatch, key, score=score, discounted=discounted
     )
     second = jnp.arange(weights.shape[0]) % minibatch.initial_observation.shape[0] % 2
     shares = 2 * weights * jnp.stack([1 - second, second])
@@ -127,14 +125,14 @@ class NaturalGradients(NamedTuple):
     signal: Float[Array, " 1+C"]
 
 
-def natural_gradients(halves: Float[Array, "2 1+C P"], fisher: Matvec, iterations: int) -> NaturalGradients:
+def natural_gradients(halves: Float[Array, "2 1+C P"], fisher: Matvec) -> NaturalGradients:
     """From the gradients of two halves, by conjugate gradients.
 
     The gradient is the mean of its halves. Mean and half the difference are solved for: noise of the halves must not
     reach the step through iterations that run out.
     """
     parts = jnp.stack([halves.mean(0), (halves[0] - halves[1]) / 2])
-    flat, images = conjugate_gradient(fisher, parts.reshape(-1, parts.shape[-1]), iterations)
+    flat, images = conjugate_gradient(fisher, parts.reshape(-1, parts.shape[-1]))
     (solved, apart), (image, image_apart) = flat.reshape(parts.shape), images.reshape(parts.shape)
     gram = inner_products(solved, image)
     signal = agreement(

@@ -30,17 +30,17 @@ def range_of(constraints: Constraints) -> LimitRange:
     return constraints.range
 
 
-class Rows(NamedTuple):
+class RegionRows(NamedTuple):
     """How B rows belong to regions. share (R, B): memberships. scale (R, C, B): a knot's limit over that of the row."""
 
     share: Float[Array, "R B"]
     scale: Float[Array, "R C B"]
 
     @staticmethod
-    def of(constraints: Constraints, delta: Float[Array, "B n"]) -> Rows:
+    def of(constraints: Constraints, delta: Float[Array, "B n"]) -> RegionRows:
         """Of rows that were played at these increments and positions."""
         scale = constraints.knot_limits()[..., None] / constraints.limits(delta).T
-        return Rows(range_of(constraints).memberships(delta[:, -1]).T, scale)
+        return RegionRows(range_of(constraints).memberships(delta[:, -1]).T, scale)
 
     def weighted(self, weights: Float[Array, " B"]) -> tuple[Float[Array, "R B"], Float[Array, " R"]]:
         """Weights (B,) of all rows within each region, where they sum to one; and what share of them each region has.
@@ -83,7 +83,7 @@ def region_values(
         return jax.vmap(at_knot)(limits.delta_at(modes, limits.knots), jax.random.split(key, limits.regions))
     shifted, states = estimator != "visited", minibatch.states
     states = replace(states, delta=risk.judged_at(states.delta))
-    rows = Rows.of(constraints, states.delta)
+    rows = RegionRows.of(constraints, states.delta)
     weights, _ = rows.weighted(state_weights(states, shifted=shifted))
     values = rows.means(values_at(constraints, networks, states, key, shifted=shifted), weights)
     if estimator == "episodes":
@@ -95,7 +95,7 @@ def region_values(
 def finished_in_regions(risk: SubRisk, minibatch: Minibatch) -> tuple[Float[Array, "R C"], Float[Array, " R"]]:
     """Mean E[g_beta(D)] + I of the episodes that ended in each region (zero without any), and their number."""
     risks, ended = risk.ended_risks(minibatch.steps)
-    rows = Rows.of(risk.constraints, minibatch.steps.delta)
+    rows = RegionRows.of(risk.constraints, minibatch.steps.delta)
     share = rows.share * ended
     count = share.sum(-1)
     return jnp.einsum("rb,rcb,cb->rc", share, rows.scale, risks) / jnp.maximum(count, 1e-6)[:, None], count
@@ -112,9 +112,7 @@ class RegionGradients(NamedTuple):
     share: Float[Array, " R"]
 
 
-def region_gradients(
-    gradients: RowGradients, rows: Rows, horizon: Float[Array, ""], iterations: int
-) -> RegionGradients:
+def region_gradients(gradients: RowGradients, rows: RegionRows, horizon: Float[Array, ""]) -> RegionGradients:
     """Natural gradients of every region's reward and risks.
 
     In the metric of all rows a step for one region is long where it changes the policy in others, so that natural
@@ -124,7 +122,7 @@ def region_gradients(
     scale = jnp.concatenate([jnp.ones_like(rows.scale[:, :1]), rows.scale], axis=1)
     parts = (weights[:, None] * scale)[..., None] * gradients.by_state
     pulled = jax.vmap(jax.vmap(lambda part: gradients.pull_back(part)[0]))(parts) * horizon
-    solved, image = conjugate_gradient(gradients.fisher, pulled.reshape(-1, pulled.shape[-1]), iterations)
+    solved, image = conjugate_gradient(gradients.fisher, pulled.reshape(-1, pulled.shape[-1]))
     solved, image = solved.reshape(pulled.shape), image.reshape(pulled.shape)
     return RegionGradients(solved, image, jax.vmap(inner_products)(solved, image), share)
 

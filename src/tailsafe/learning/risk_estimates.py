@@ -70,7 +70,7 @@ def calibrated(
     risk: RiskModel,
     minibatches: Minibatch,
     values: Float[Array, "U 1+C"],
-    gain: Float[Array, ""],
+    gain: Float[Array, ...],
 ) -> Calibration:
     """After another look at the episodes that finished in these minibatches, with weight `gain`.
 
@@ -84,7 +84,7 @@ def calibrated(
 
 
 def looked(
-    before: Calibration, found: Float[Array, " C"], expected: Float[Array, " C"], seen: Array, gain: Float[Array, ""]
+    before: Calibration, found: Float[Array, " C"], expected: Float[Array, " C"], seen: Array, gain: Float[Array, ...]
 ) -> Calibration:
     """After a look at finished episodes with these risks, where critics expected others. seen: if there were any."""
     error = found - expected

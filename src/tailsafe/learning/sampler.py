@@ -25,11 +25,11 @@ class Sampler:
     Leading axes of phi are samplers side by side: one for each region of a range of limits, or for each draw.
     """
 
-    phi: Float[Array, " n"]
+    phi: Float[Array, "... n"]
     deviation: Float[Array, ""]
 
     @property
-    def mode(self) -> Float[Array, " n"]:
+    def mode(self) -> Float[Array, "... n"]:
         """The likeliest increments."""
         return jax.nn.sigmoid(self.phi)
 
@@ -54,7 +54,7 @@ class Sampler:
         density = norm.logpdf((delta - self.mode) / self.deviation) - jnp.log(self.deviation)
         return (density - jnp.log(ndtr(high) - ndtr(low))).sum(-1)
 
-    def moments(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def moments(self) -> tuple[Float[Array, "... n"], Float[Array, "... n"]]:
         """Mean and variance of the truncated increments."""
         low, high = self._edges()
         mass = ndtr(high) - ndtr(low)
@@ -77,5 +77,5 @@ class Sampler:
         # F^-1 g in phi: slope * g / (slope^2 * information).
         return along_mode / jnp.maximum(slope * information, 1e-6)
 
-    def _edges(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def _edges(self) -> tuple[Float[Array, "... n"], Float[Array, "... n"]]:
         return (0.0 - self.mode) / self.deviation, (1.0 - self.mode) / self.deviation

@@ -41,15 +41,13 @@ def descended(phi: Float[Array, " n"], step: Float[Array, " n"]) -> Float[Array,
     return jnp.clip(phi - step, -_LARGEST_PHI, _LARGEST_PHI)
 
 
-def penalized(
-    values: Float[Array, "... 1+C"], penalty: Float[Array, ""], limit: Float[Array, " C"]
-) -> Float[Array, ...]:
+def penalized(values: Float[Array, "... 1+C"], penalty: float, limit: Float[Array, "... C"]) -> Float[Array, ...]:
     """J(pi; beta) of (J_R, J_C1, ...)."""
     return values[..., 0] - penalty * jnp.maximum(values[..., 1:] - limit, 0.0).sum(-1)
 
 
 def score_gradient(
-    sampler: Sampler, minibatches: Minibatch, values: Float[Array, "U 1+C"], penalty: Array, limit: Array
+    sampler: Sampler, minibatches: Minibatch, values: Float[Array, "U 1+C"], penalty: float, limit: Array
 ) -> tuple[Float[Array, ""], Float[Array, " n"]]:
     """-J and its natural gradient, by score functions at the betas that were drawn."""
     found = penalized(values, penalty, limit)
@@ -60,7 +58,7 @@ def pathwise_gradient(
     sampler: Sampler,
     networks: ActorCritic,
     minibatches: Minibatch,
-    penalty: Array,
+    penalty: float,
     limit: Array,
     key: PRNGKeyArray,
     *,
@@ -106,9 +104,9 @@ def moved_to_quantiles(
     networks: ActorCritic,
     minibatches: Minibatch,
     share: Float[Array, ""],
-    aim: Float[Array, " C"],
+    aim: Float[Array, "... C"],
     key: PRNGKeyArray,
-) -> Float[Array, " n"]:
+) -> Float[Array, "... n"]:
     """phi after its mode went a share of the way to the quantiles of the discounted costs.
 
     Of the episodes that finished in the batch, if these are many; else of the critics' returns from initial states.

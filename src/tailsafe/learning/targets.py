@@ -111,7 +111,7 @@ def td_lambda(
     count: int,
     projection: Projection,
 ) -> Float[Array, "T count ..."]:
-    """Targets of Z(s_t, a_t) for every t of contiguous segments.                                     Fact sheet 3.4
+    """Targets of Z(s_t, a_t) for every t of contiguous segments.                                         Section 7
 
     signal: rewards or costs. next_atoms: sorted atoms at (s_{t+1}, a'), a' fresh from the policy. ratio: rho_t,
     clipped. terminated cuts the bootstrap; done (terminated or truncated) cuts the trace. The end of a segment

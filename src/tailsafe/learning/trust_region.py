@@ -12,6 +12,8 @@ from jaxtyping import Array, Float
 from tailsafe.learning.actions import Actions
 
 Matvec = Callable[[Array], Array]
+# Added to the diagonal of the Fisher matrix, and iterations of conjugate gradients: the paper's.
+DAMPING, ITERATIONS = 0.01, 10
 # Squared length under which a gradient counts as zero.
 SMALLEST_SQUARE = 1e-10
 # Share of its parts' squared lengths that must be left of a combination, in single precision.
@@ -23,7 +25,7 @@ def fisher_product(
     parameters: Float[Array, " P"],
     actions: Actions,
     weights: Float[Array, " B"],
-    damping: float,
+    damping: float = DAMPING,
 ) -> Matvec:
     """v -> (F + damping I) v for rows v (G, P), with F the Fisher matrix of the policy averaged over states.
 
@@ -42,7 +44,7 @@ def fisher_product(
 
 
 def conjugate_gradient(
-    product: Matvec, targets: Float[Array, "G P"], iterations: int, tolerance: float = 1e-8
+    product: Matvec, targets: Float[Array, "G P"], iterations: int = ITERATIONS, tolerance: float = 1e-8
 ) -> tuple[Float[Array, "G P"], Float[Array, "G P"]]:
     """x with H x = b for all rows b at once, and H x itself (which differs from b where iterations ran out).
 

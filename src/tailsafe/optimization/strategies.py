@@ -14,16 +14,19 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from tailsafe.optimization.qp import nonnegative_qp
 
-ViolatedRule = Literal["paper", "release", "joint", "linear", "control"]
 Strategy = Literal["proposed", "sdac", "cpo", "pcpo", "crpo", "p3o", "ipo"]
 # What they do about a violation is defined for a single constraint only.
 SINGLE_CONSTRAINT: tuple[Strategy, ...] = ("cpo", "pcpo", "ipo")
 
 
+# Largest weight of a cost, in units of the radius.
+MAX_WEIGHT = 1000.0
+# Of `joint`: the share of the trust region that violated constraints get first, and after how many updates more.
+_RECOVERY_SHARE, _JOINT_UPDATES = 0.7, 40.0
 _BISECTIONS = 30
 # Relative errors of a step that still counts, in single precision.
 _TOLERANCE = 1e-3
@@ -79,25 +82,29 @@ class Kappa(NamedTuple):
     p3o: Float[Array, ""] | float
 
 
+KAPPA = Kappa(ipo=0.05, p3o=20.0)
+
+
 def weights_of(
-    strategy: Strategy,
+    strategy: Strategy | Literal["release"],
     gram: Float[Array, "1+N 1+N"],
     excess: Float[Array, " N"],
     radius: Float[Array, ""],
-    max_weight: Float[Array, ""] | float,
-    kappa: Kappa,
+    max_weight: Float[Array, ""] | float = MAX_WEIGHT,
+    kappa: Kappa = KAPPA,
 ) -> Weights:
     """The weights of a strategy, with alpha_t = eps_t = `radius`; every cost weight is at most radius * max_weight
     where constraints are satisfied, and they sum to one where not.
 
+    `proposed`, `release`: see `proposed`.
     Satisfied: `cpo`, `sdac`: multipliers of the step within the linearised constraints and the trust region that gains
     most. `pcpo`, `crpo`, `p3o`: the reward alone. `ipo`: kappa / (d_i - J_Ci), a log barrier's gradient.
     Violated: `sdac`, `pcpo`: as `proposed`. `crpo`, `cpo`, `ipo`: one violated constraint alone, the one with the
     largest excess. `p3o`: all violated ones alike, and the reward with 1 / (kappa number of them).
     `cpo`, `pcpo` and `ipo` say nothing about violations among several constraints: see `SINGLE_CONSTRAINT`.
     """
-    if strategy == "proposed":
-        return proposed(gram, excess, radius, max_weight)
+    if strategy in ("proposed", "release"):
+        return proposed(gram, excess, radius, max_weight, "release" if strategy == "release" else "paper")
     one, none = jnp.ones((), gram.dtype), jnp.zeros_like(excess)
     most = radius * max_weight
     if strategy in ("cpo", "sdac"):
@@ -200,6 +207,17 @@ def joint_step(
     # Parallel gradients: there is no such step, and what the program answered instead does lose.
     stuck = jnp.any(above & (-changes[1:] < _WORTHWHILE * asked)) | (changes[0] < -_TOLERANCE * reach[0])
     return jnp.where(stuck, _best_step(gram, asked, excess, radius, may_lose=True), without_loss)
+
+
+def recovery_share_after(updates: Int[Array, ""]) -> Float[Array, ""]:
+    """How much of the trust region a violated constraint gets from `joint_step`: from 0.7 towards one.
+
+    The rest of the radius, which the reward gets at right angles, stays constant for 40 updates and then falls with
+    their number (the update rule multiplies it by alpha_t, which vanishes).
+    """
+    early = jnp.minimum(1.0, _JOINT_UPDATES / jnp.maximum(updates, 1))
+    for_reward = jnp.sqrt(1 - jnp.square(jnp.asarray(_RECOVERY_SHARE))) * early
+    return jnp.sqrt(1 - for_reward**2)
 
 
 def controlled_step(

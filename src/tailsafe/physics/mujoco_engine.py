@@ -22,7 +22,7 @@ _STATE_SPEC = int(mujoco.mjtState.mjSTATE_FULLPHYSICS)
 # Rows of environments that a thread takes at once: small enough to balance contacts against free motion.
 _CHUNK = 2
 
-Rows = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 _log = logging.getLogger(__name__)
 
@@ -30,10 +30,10 @@ _log = logging.getLogger(__name__)
 class Measured(NamedTuple):
     """After a control step of N environments: `state` = (time, qpos, qvel), and `Readings` of each."""
 
-    state: Float[Rows, "N S"]
-    sensors: Float[Rows, "N R"]
+    state: Float[Floats, "N S"]
+    sensors: Float[Floats, "N R"]
     touches: Bool[NDArray[np.bool_], "N K"]
-    before: Float[Rows, "N H P"]
+    before: Float[Floats, "N H P"]
 
 
 class MujocoEngine:
@@ -64,12 +64,12 @@ class MujocoEngine:
         self._states = np.zeros((num_envs, steps, width))
         self._sensors = np.zeros((num_envs, steps, model.nsensordata))
 
-    def set_mocap(self, mocap: Float[Rows, "N T M7"]) -> None:
+    def set_mocap(self, mocap: Float[Floats, "N T M7"]) -> None:
         """Mocap poses of the next control steps' substeps: positions (M*3), then quaternions (M*4), per substep."""
         self._control[:, : self.substeps, self.model.nu :] = mocap
         self._control[:, self.substeps :, self.model.nu :] = mocap[:, -1:]
 
-    def step(self, state: Float[Rows, "N S"], controls: Float[Rows, "N U"]) -> Measured:
+    def step(self, state: Float[Floats, "N S"], controls: Float[Floats, "N U"]) -> Measured:
         """One control step from `state` = (time, qpos, qvel) per environment.
 
         The arrays of the result are views that the next call overwrites.
@@ -96,13 +96,13 @@ class MujocoEngine:
             before=self._before(state),
         )
 
-    def _before(self, start: Float[Rows, "N S"]) -> Float[Rows, "N H P"]:
+    def _before(self, start: Float[Floats, "N S"]) -> Float[Floats, "N H P"]:
         if not self._remembered:
             return np.zeros((self.num_envs, 0, start.shape[1] - 1))
         visited = np.concatenate([start[:, None], self._states[:, : self.substeps - 1]], axis=1)
         return visited[:, -self._remembered :, 1:]
 
-    def raw_call(self, state: Float[Rows, "N S"], controls: Float[Rows, "N U"]) -> Callable[[], None]:
+    def raw_call(self, state: Float[Floats, "N S"], controls: Float[Floats, "N U"]) -> Callable[[], None]:
         """The native call of the next control step alone, without the substep for sensors and without effect.
 
         What the engine could do with no task around it, from the same states and under the same controls.

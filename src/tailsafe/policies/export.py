@@ -74,8 +74,18 @@ class Exported:
 def export(run: Path | str, out: Path | str | None = None, format: Format = "safetensors") -> Exported:
     """Write the policy of a run, or one in its own folder or file, for other programs.
 
-    safetensors: the folder `out` (default: `export` in the run) with policy.safetensors and policy.json, for
-    `load_policy`. onnx: the file `out` (default: policy.onnx in the run), see `export_onnx`.
+    Args:
+      run: a run folder, a policy's folder or file, or `pretrained:NAME`.
+      out: where to.
+      format: `safetensors`: the folder `out` (default: `export` in the run) with policy.safetensors and policy.json,
+        for `load_policy`. `onnx`: the file `out` (default: policy.onnx in the run), see `export_onnx`.
+
+    Returns:
+      What was written.
+
+    Examples:
+      >>> exported = ts.export("pretrained:two-roads", "shared")
+      >>> policy = ts.load_policy("shared")
     """
     run = own_copy(Path(run)) if out is None else Path(run)
     target = target_of(run, None if out is None else Path(out), format)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 from jaxtyping import Float
@@ -17,14 +17,12 @@ from tailsafe.errors import InputError
 from tailsafe.learning.constraints import Constraints, stack_constraints
 from tailsafe.learning.interface import EnvironmentSpec
 from tailsafe.learning.spaces import ActionDescription, ObservationPart, ObservationSpace
+from tailsafe.policies.reading import Fields, is_number
 from tailsafe.risk import SpectralRisk, StepSpectrum, parse_spectrum
 
 FORMAT = 1
 Unit = Literal["step", "discounted", "episode"]
 _DTYPES = ("float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
-T = TypeVar("T")
-# The largest that a double holds exactly, and more than anything here is counted to.
-LARGEST_WHOLE = 2**53
 # Of a limit that is asked for, where it stands at an end of the range.
 _ROUNDING = 1e-6
 
@@ -354,7 +352,7 @@ class PolicyDescription:
         wanted = [one.item() if isinstance(one, np.generic) else one for one in given.ravel()]
         if given.ndim == 0:
             wanted *= len(self.constraints)
-        if len(wanted) != len(self.constraints) or not all(_is_number(one) for one in wanted):
+        if len(wanted) != len(self.constraints) or not all(is_number(one) for one in wanted):
             raise InputError(f"limit is {limits!r}; this policy takes one for all of its costs or one for each")
         rows = zip(self.constraints, wanted, strict=True)
         return replace(self, constraints=tuple(constraint.asked(float(limit)) for constraint, limit in rows))
@@ -471,88 +469,6 @@ def discounted_length(gamma: float, steps: int | None) -> float:
     if steps is None:
         return 1 / (1 - gamma) if gamma < 1 else math.inf
     return float(steps) if gamma == 1 else (1 - gamma**steps) / (1 - gamma)
-
-
-class Fields:
-    """A JSON object whose entries are asked for by type; every complaint names the place. place: where it stands."""
-
-    def __init__(self, data: Any, place: str) -> None:
-        if not isinstance(data, dict):
-            raise InputError(f"{place} must be an object, is {type(data).__name__}")
-        self.data: dict[str, Any] = data
-        self.place = place
-
-    def get(self, key: str) -> Any:
-        if key not in self.data:
-            raise InputError(f"{self.place} lacks {key!r}")
-        return self.data[key]
-
-    def optional(self, key: str, read: Callable[[str], T]) -> T | None:
-        return None if self.data.get(key) is None else read(key)
-
-    def text(self, key: str) -> str:
-        return cast(str, self._require(key, isinstance(self.get(key), str), "a text"))
-
-    def flag(self, key: str) -> bool:
-        return cast(bool, self._require(key, isinstance(self.get(key), bool), "true or false"))
-
-    def choice(self, key: str, allowed: Sequence[str]) -> str:
-        return cast(str, self._require(key, self.get(key) in allowed, "one of " + ", ".join(allowed)))
-
-    def number(self, key: str) -> float:
-        return float(self._require(key, _is_number(self.get(key)), "a finite number"))
-
-    def whole(self, key: str, least: int) -> int:
-        value = self.get(key)
-        good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST_WHOLE
-        return int(self._require(key, good, f"a whole number, at least {least}"))
-
-    def integer(self, key: str) -> int:
-        value = self.get(key)
-        good = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_WHOLE
-        return int(self._require(key, good, "a whole number"))
-
-    def wholes(self, key: str, count: int | None = None, least: float = 0) -> tuple[int, ...]:
-        """A list of whole numbers, none below `least`."""
-        values = self.get(key)
-        good = isinstance(values, list) and all(type(x) is int and x >= least for x in values)
-        wanted = f"a list of {count or ''} whole numbers" + (f", at least {least}" if math.isfinite(least) else "")
-        return tuple(self._require(key, good and count in (None, len(values)), wanted))
-
-    def numbers(self, key: str, count: int | None = None, *, or_inf: bool = False) -> tuple[float, ...]:
-        """A list of numbers; with `or_inf`, null stands for infinity."""
-        values = self.get(key)
-        good = isinstance(values, list) and all(_is_number(x) or (or_inf and x is None) for x in values)
-        self._require(key, good and count in (None, len(values)), f"a list of {count or ''} finite numbers")
-        return tuple(math.inf if x is None else float(x) for x in values)
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        values = self.get(key)
-        good = isinstance(values, list) and all(isinstance(x, str) for x in values)
-        return tuple(self._require(key, good, "a list of texts"))
-
-    def object(self, key: str) -> Fields:
-        return Fields(self.get(key), f"{self.place}.{key}")
-
-    def objects(self, key: str) -> list[Fields]:
-        values = self._require(key, isinstance(self.get(key), list), "a list")
-        return [Fields(value, f"{self.place}.{key}[{i}]") for i, value in enumerate(values)]
-
-    def _require(self, key: str, good: bool, wanted: str) -> Any:
-        value = self.get(key)
-        if not good:
-            shown = repr(value) if len(repr(value)) < 60 else type(value).__name__
-            raise InputError(f"{self.place}.{key} must be {' '.join(wanted.split())}, is {shown}")
-        return value
-
-
-def _is_number(value: Any) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer that no float holds
-        return False
 
 
 def _or_none(value: float) -> float | None:

@@ -94,10 +94,21 @@ def policy_digest(path: Path | str) -> str:
 
 def load_policy(path: Path | str, seed: int = 0, limit: float | Sequence[float] | None = None) -> LoadedPolicy:
     """The policy in a run folder, in its `policy` folder, beside a policy.json, or one that comes with the package
-    (`pretrained:NAME`). seed: of its random actions.
+    (`pretrained:NAME`).
 
-    limit: what a policy for a range of limits is asked for, in the unit of training: one for all costs or one for each.
-    None: what its file says, which is the lowest limit, or the certified one.
+    Args:
+      path: where it is.
+      seed: of its random actions.
+      limit: what a policy for a range of limits is asked for, in the unit of training: one for all costs or one for
+        each. None: what its file says, which is the lowest limit, or the certified one.
+
+    Returns:
+      A function of an observation, or of a batch of them; it keeps what the cost so far of an episode needs.
+
+    Examples:
+      >>> policy = ts.load_policy("pretrained:two-roads")
+      >>> policy.description.task.name
+      'finite'
     """
     folder = _policy_folder(Path(path))
     content = read_object(folder / JSON_NAME)

@@ -15,6 +15,8 @@ The shares are fixed in advance, so nothing is chosen after seeing the data.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.special
 from jaxtyping import Float
@@ -27,8 +29,8 @@ TAIL_SHARE = 0.2
 
 
 def band_bounds(
-    spectrum: SpectralRisk, ordered: Float[NDArray[np.float64], "R n"], confidence: float, upper: float | None
-) -> tuple[Float[NDArray[np.float64], " R"], Float[NDArray[np.float64], " R"]]:
+    spectrum: SpectralRisk, ordered: Float[NDArray[np.float64], "*R n"], confidence: float, upper: float | None
+) -> tuple[Float[NDArray[Any], "*R"], Float[NDArray[Any], "*R"]]:
     """(lower, upper) bounds on R_sigma(X) from sorted samples of X in [0, upper]; infinite above where that is None."""
     below, above = cdf_band(ordered.shape[-1], confidence)
     # Largest distribution: F = below, and what is missing to 1 sits at `upper`. Smallest: F = above, the rest at 0.

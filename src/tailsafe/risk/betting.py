@@ -49,12 +49,12 @@ _STAKES = np.append(np.linspace(0.0, 0.99, 1000), 1 - np.geomspace(0.01, 1e-6, 2
 _WORTH = _STAKES**2 / (1 - _STAKES) + np.log1p(-_STAKES) + _STAKES
 
 # In quotes: with NumPy 2.5 on Python 3.12, NDArray is an alias that jaxtyping cannot subscript at run time.
-Rows: TypeAlias = "Float[NDArray[np.float64], 'R n']"
+Samples: TypeAlias = "Float[NDArray[np.float64], 'R n']"
 Bounds: TypeAlias = "Float[NDArray[np.float64], ' R']"
 
 
 def upper_bound(
-    spectrum: SpectralRisk, samples: Rows, upper: float, error: float, horizon: int | None = None
+    spectrum: SpectralRisk, samples: Samples, upper: float, error: float, horizon: int | None = None
 ) -> Bounds:
     """Upper bounds on R_sigma(X), X in [0, upper], from rows of independent samples in the order they were drawn.
 
@@ -85,15 +85,15 @@ class _UpperBets:
     always: whether the bounds are for all numbers of samples.
     """
 
-    stakes: Rows
-    room: Rows
-    largest: Rows
+    stakes: Samples
+    room: Samples
+    largest: Samples
     error: float
     always: bool
 
     @classmethod
     def place(
-        cls, spectrum: SpectralRisk, samples: Rows, upper: float, error: float, horizon: int | None
+        cls, spectrum: SpectralRisk, samples: Samples, upper: float, error: float, horizon: int | None
     ) -> _UpperBets:
         rows, n = samples.shape
         shared = slopes(spectrum, _TAIL_SAMPLES / max(horizon or 4 * _FIRST_HORIZON, 4 * _TAIL_SAMPLES))
@@ -115,7 +115,7 @@ class _UpperBets:
         return _wins(self.stakes, self.room / (1 - risk[:, None] / self.largest), self.error, always=self.always)
 
 
-def lower_bound(spectrum: SpectralRisk, samples: Rows, error: float, horizon: int | None = None) -> Bounds:
+def lower_bound(spectrum: SpectralRisk, samples: Samples, error: float, horizon: int | None = None) -> Bounds:
     """Lower bounds on R_sigma(X), X >= 0, from rows of independent samples: the counterpart of `upper_bound`.
 
     Samples that do not fill a block are not used. Without a block the bound is 0.
@@ -143,7 +143,7 @@ def _horizons(horizon: int | None, n: int) -> Float[NDArray[np.float64], " n"]:
     return np.maximum(_AHEAD * np.arange(n), float(_FIRST_HORIZON))
 
 
-def _stakes(values: Rows, error: float, horizons: Float[NDArray[np.float64], " n"]) -> Rows:
+def _stakes(values: Samples, error: float, horizons: Float[NDArray[np.float64], " n"]) -> Samples:
     """The stake of each bet, from the mean and variance of the values before it; nothing while they are all zero."""
     count = np.arange(values.shape[1])
     mean = (np.cumsum(values, axis=1) - values) / np.maximum(count, 1)
@@ -154,7 +154,7 @@ def _stakes(values: Rows, error: float, horizons: Float[NDArray[np.float64], " n
     return np.where(seen, np.interp(math.log(1 / error) / (horizons * variance), _WORTH, _STAKES), 0.0)
 
 
-def _wins(stakes: Rows, ratios: Rows, error: float, *, always: bool) -> NDArray[np.bool_]:
+def _wins(stakes: Samples, ratios: Samples, error: float, *, always: bool) -> NDArray[np.bool_]:
     """Whether the capital is 1 / error at the end or, with `always`, ever was. ratios: V / c."""
     growth = np.log1p(stakes * (ratios - 1))
     best = np.cumsum(growth, axis=1).max(axis=1, initial=0.0) if always else growth.sum(axis=1)

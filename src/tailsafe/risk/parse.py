@@ -13,7 +13,18 @@ _LEVELED: dict[str, type[CVaR] | type[Pow] | type[Wang]] = {"cvar": CVaR, "pow":
 
 
 def parse_spectrum(text: str) -> SpectralRisk:
-    """``mean``, ``cvar:0.75``, ``pow:0.9``, ``wang:1.0`` or ``steps:0,4/0.75`` -> the measure."""
+    """The measure that a text names.
+
+    Args:
+      text: `mean`, `cvar:0.75`, `pow:0.9`, `wang:1.0`, or `steps:0,4/0.75`: levels, then break points.
+
+    Returns:
+      The measure; its `spec` is the text again.
+
+    Examples:
+      >>> ts.parse_spectrum("cvar:0.75")
+      CVaR(level=0.75)
+    """
     name, colon, rest = text.strip().partition(":")
     name = name.lower()
     if name == "mean":

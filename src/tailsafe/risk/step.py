@@ -19,9 +19,16 @@ MASS_TOLERANCE = 1e-6
 class StepSpectrum(SpectralRisk):
     """sigma~(u) = eta_j for u in [alpha_{j-1}, alpha_j), j = 1..M, with alpha_0 = 0 and alpha_M = 1.
 
-    eta: (M,) levels, non-negative and increasing. alpha: (M - 1,) break points in [0, 1], increasing.
     The mass sum_j eta_j (alpha_j - alpha_{j-1}) must be 1 within `MASS_TOLERANCE`; `normalized` rescales any mass.
-    l1_error: the L1 distance to the spectrum this one was projected from (0 if it stands for itself).
+
+    Args:
+      eta: (M,) levels, non-negative and increasing.
+      alpha: (M - 1,) break points in [0, 1], increasing.
+      l1_error: the L1 distance to the spectrum this one was projected from (0 if it stands for itself).
+
+    Examples:
+      >>> float(ts.StepSpectrum([0.5, 1.5], [0.5]).risk([1.0, 2.0, 3.0, 4.0]))  # (1 + 2 + 3 * 3 + 3 * 4) / 8
+      3.0
     """
 
     eta: np.ndarray

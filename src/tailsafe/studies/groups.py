@@ -22,7 +22,7 @@ from tailsafe.training.config import TrainConfig
 from tailsafe.training.failures import failure
 from tailsafe.training.multirun import of_equal_width, programs, trained
 from tailsafe.training.progress import make_progress
-from tailsafe.training.session import POLICY, RunInterrupted, Stop, Stretch
+from tailsafe.training.session import POLICY, RunInterrupted, SessionResult, Stop
 from tailsafe.training.signals import Signals
 from tailsafe.training.train import seed_folders
 from tailsafe.viz.run import read_curves
@@ -111,15 +111,15 @@ class Job:
                     if finished(group) is None:
                         yield broken(group, error)
 
-    def _measured(self, group: Group, stretch: Stretch, stop: Signals) -> Outcome:
+    def _measured(self, group: Group, result: SessionResult, stop: Signals) -> Outcome:
         started = time.monotonic()
         rows, failed = [], []
         try:
             for seed, place in seed_folders(group.config, group.config.folder):
                 if stop.wanted():
-                    raise RunInterrupted(group.config.folder, stretch.steps, stop.caught or signal.SIGINT)
+                    raise RunInterrupted(group.config.folder, result.steps, stop.caught or signal.SIGINT)
                 labels = {**group.labels, "seed": seed}
-                why = stretch.failed.get(place)
+                why = result.failed.get(place)
                 if why is None:
                     rows.append({**labels, **_once(place, MEASURED, self.measure), **_training(place)})
                 else:
@@ -128,7 +128,7 @@ class Job:
             return broken(group, error)
         write_json(group.config.folder / RESULT, {"config": _digest(group.config), "rows": rows, "failed": failed})
         lost = f", {len(failed)} of {group.config.seeds} runs failed" if failed else ""
-        note = f"trained in {stretch.seconds:.0f} s, measured in {time.monotonic() - started:.0f} s{lost}"
+        note = f"trained in {result.seconds:.0f} s, measured in {time.monotonic() - started:.0f} s{lost}"
         return Outcome(group.labels, rows, failed, note)
 
 

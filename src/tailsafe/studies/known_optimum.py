@@ -36,10 +36,10 @@ class Method:
 
 
 METHODS = (
-    # As preset: the programs of the proposed strategy as steps that end at the constraint (`violated: linear`). The
+    # As preset: the programs of the proposed strategy as steps that end at the constraint (`strategy: linear`). The
     # strategies themselves are directions of full length.
     Method("srcpo", "srcpo"),
-    Method("srcpo/proposed", "srcpo", {"strategy": "proposed", "violated": "paper"}),
+    Method("srcpo/proposed", "srcpo", {"strategy": "proposed"}),
     *(Method(f"srcpo/{name}", "srcpo", {"strategy": name}) for name in ("sdac", "cpo", "pcpo", "crpo", "p3o", "ipo")),
     *(Method(name, name) for name in ALGORITHMS[1:]),
 )

@@ -30,8 +30,21 @@ SMALLEST_WEIGHT = 1e-9
 class FiniteCMDP:
     """States 0..S-1, actions 0..A-1, N costs; ends after `horizon` steps.
 
-    horizon: T >= 1 steps. discount: gamma in (0, 1].
-    initial: (S,) rho(s). transitions: (S, A, S) P(s' | s, a). rewards: (S, A). costs: (N, S, A), non-negative.
+    Args:
+      horizon: T >= 1 steps.
+      discount: gamma in (0, 1].
+      initial: (S,) rho(s).
+      transitions: (S, A, S) P(s' | s, a).
+      rewards: (S, A).
+      costs: (N, S, A), non-negative.
+
+    Examples:
+      >>> problem = ts.FiniteCMDP(
+      ...     horizon=1, discount=1.0, initial=[1.0], transitions=[[[1.0], [1.0]]],
+      ...     rewards=[[1.0, 2.0]], costs=[[[0.0, 3.0]]],
+      ... )
+      >>> problem.num_costs
+      1
     """
 
     horizon: int

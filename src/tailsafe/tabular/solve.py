@@ -45,10 +45,26 @@ def solve_tabular(
 ) -> TabularSolution:
     """Maximise the expected discounted reward subject to `risks[i](discounted sum of cost i) <= limits[i]`.
 
-    risks, limits: one per cost, or one for all. cells: levels of the step spectra (CVaR needs 2, the mean 1).
-    iterations: at most this many; it stops earlier once the certified gap is below `tolerance`, relative to the
-    optimum, and the sampler has 95 % of its mass on betas that are optimal within it. max_betas: beyond this many,
-    beta is searched on a coarser grid. memory_limit: bytes.
+    Args:
+      problem: states, actions, rewards and costs.
+      risks: one measure per cost, or one for all.
+      limits: one per cost, or one for all.
+      cells: levels of the step spectra (CVaR needs 2, the mean 1).
+      iterations: at most this many; it stops earlier once the certified gap is below `tolerance`, relative to the
+        optimum, and the sampler has 95 % of its mass on betas that are optimal within it.
+      tolerance: see `iterations`.
+      settings: of the algorithm: step lengths, sampler, weights.
+      max_betas: beyond this many, beta is searched on a coarser grid.
+      memory_limit: bytes.
+      progress: called with a phase, what is done of it, and how much there is.
+
+    Returns:
+      The policy with its exact risks, the optimum by linear programming and the gap; or that nothing is feasible.
+
+    Examples:
+      >>> solution = ts.solve_tabular(ts.FiniteCMDP.load("examples/two_roads.json"), ts.CVaR(0.75), 2.0)
+      >>> solution.feasible, bool(0 <= solution.gap < 0.01)
+      (True, True)
     """
     started = time.perf_counter()
     if iterations < 1:

@@ -72,13 +72,7 @@ class ButtonState:
 class ButtonTask(NavigationTask):
     """Button tasks. Success ignores the timer: a button drawn again while still touched pays again at once."""
 
-    @property
-    def name(self) -> str:
-        return f"{self.robot.name}-button"
-
-    @property
-    def gymnasium_id(self) -> str:
-        return f"tailsafe/{self.robot.name.capitalize()}Button-v0"
+    purpose = "button"
 
     @property
     def observation_parts(self) -> tuple[tuple[str, int], ...]:

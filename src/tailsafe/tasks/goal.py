@@ -59,13 +59,7 @@ class GoalState:
 class GoalTask(NavigationTask):
     """Goal tasks. The vase is in the way and in the lidar; touching it costs nothing at this level."""
 
-    @property
-    def name(self) -> str:
-        return f"{self.robot.name}-goal"
-
-    @property
-    def gymnasium_id(self) -> str:
-        return f"tailsafe/{self.robot.name.capitalize()}Goal-v0"
+    purpose = "goal"
 
     @property
     def observation_parts(self) -> tuple[tuple[str, int], ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -49,6 +49,16 @@ class NavigationTask:
     toucher: str | None = "agent"
     followed: str | None = None
     line_search_iterations: int = LINE_SEARCH_ITERATIONS
+    # What the robot is for: the second part of names.
+    purpose: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        return f"{self.robot.name}-{self.purpose}"
+
+    @property
+    def gymnasium_id(self) -> str:
+        return f"tailsafe/{self.robot.name.capitalize()}{self.purpose.capitalize()}-v0"
 
     @property
     def effective_reach(self) -> tuple[float, ...]:

@@ -13,6 +13,7 @@ from tailsafe.envs.finding import Source
 from tailsafe.envs.metrics import parse_metrics
 from tailsafe.errors import InputError
 from tailsafe.risk import SpectralRisk, parse_spectrum
+from tailsafe.training.former import of_this_version
 from tailsafe.training.settings import PRESETS, parsed
 
 Unit = Literal["step", "discounted", "episode"]
@@ -32,14 +33,19 @@ _MOST_SEEDS = 10_000
 class Constraint:
     """The risk of one cost stays under a limit.
 
-    name: of the cost, as the task calls it. spectrum: the risk measure, or its text (`cvar:0.75`). limit: in the unit
-    `step` (a rate: the discounted sum is limit / (1 - gamma)), `discounted` (the discounted sum itself) or `episode` (a
-    sum over an episode of the task's full length, spread evenly). All three limit the discounted sum, to which late
-    steps of long episodes hardly contribute. Without a unit the limits of task `finite` are `discounted`, as on the
-    command line; other tasks need one.
+    Args:
+      name: of the cost, as the task calls it.
+      spectrum: the risk measure, or its text (`cvar:0.75`).
+      limit: in the unit. Or a range, (lowest, highest): one policy is then trained for all of it, and asked for a limit
+        when it is used.
+      unit: `step` (a rate: the discounted sum is limit / (1 - gamma)), `discounted` (the discounted sum itself) or
+        `episode` (a sum over an episode of the task's full length, spread evenly). All three limit the discounted sum,
+        to which late steps of long episodes hardly contribute. None: `discounted` for task `finite`, as on the command
+        line; other tasks need one.
 
-    A limit may be a range, (lowest, highest): one policy is then trained for all of it, and asked for a limit when it
-    is used.
+    Examples:
+      >>> ts.Constraint("collision", "cvar:0.75", limit=0.025, unit="step").spectrum
+      CVaR(level=0.75)
     """
 
     name: str
@@ -91,15 +97,27 @@ class Constraint:
 class TrainConfig:
     """A run, or several that differ in their seeds alone.
 
-    task: a task's name, a Gymnasium id, MODULE:CLASS, an environment or what builds one. constraints: one per cost;
-    none: the paper's CVaR 0.75 at the task's own limits. total_steps: control steps over all environments (None: the
-    preset's). seeds: how many runs, with seeds seed, seed + 1, ... preset: `laptop`, `paper`, `gpu` (None: `gpu` where
-    JAX sees one, else `laptop`). out: the run's folder (None: runs/TASK-ALGORITHM-TIME). settings: overrides of
-    single values, see `tailsafe settings`. env_args: arguments of the constructor or function of an environment of your
-    own. metrics: numbers of its `info` to follow, as `success` or `max:speed`. start: a run or policy to start from
-    instead of a random one, see `tailsafe.training.start`; risks, limits and shapes of networks that nobody gives are
-    then its own. log: where rows go beside metrics.csv: `tensorboard`, `wandb`, `mlflow`; `csv` alone is metrics.csv
-    only.
+    Args:
+      task: a task's name, a Gymnasium id, MODULE:CLASS, an environment or what builds one.
+      algorithm: `srcpo` or a baseline.
+      constraints: one per cost; none: the paper's CVaR 0.75 at the task's own limits.
+      total_steps: control steps over all environments; None: the preset's.
+      seed: the first one.
+      seeds: how many runs, with seeds seed, seed + 1, ...
+      preset: `laptop`, `paper` or `gpu`; None: `gpu` where JAX sees one, else `laptop`.
+      backend: engine of the built-in tasks.
+      out: the run's folder; None: runs/TASK-ALGORITHM-TIME.
+      settings: overrides of single values, see `tailsafe settings`.
+      env_args: arguments of the constructor or function of an environment of your own.
+      metrics: numbers of its `info` to follow, as `success` or `max:speed`.
+      start: a run or policy to start from instead of a random one, see `tailsafe.training.start`; risks, limits and
+        shapes of networks that nobody gives are then its own.
+      log: where rows go beside metrics.csv: `tensorboard`, `wandb`, `mlflow`; `csv` alone is metrics.csv only.
+
+    Examples:
+      >>> config = ts.TrainConfig("point-goal", seeds=3, settings={"max_kl": "0.005"})
+      >>> config.settings["max_kl"]
+      0.005
     """
 
     task: Any
@@ -190,7 +208,7 @@ class TrainConfig:
             seeds=data["seeds"],
             preset=data["preset"],
             backend=data["backend"],
-            settings=data["settings"],
+            settings=of_this_version(data["settings"]),
             metrics=data.get("metrics") or (),
             start=data.get("start"),
             log=data.get("log", DEFAULT_LOG),

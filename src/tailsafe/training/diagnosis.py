@@ -145,7 +145,7 @@ def _about_signal(signal: Signal) -> str | None:
         return None
     return (
         f"the gradient of {signal.name} is mostly noise (cosine {signal.cosine:.2f}): collect "
-        f"{math.ceil(signal.needed / signal.rows)} times more rows per update (num_envs, chunk_steps, policy_chunks)"
+        f"{math.ceil(signal.needed / signal.rows)} times more rows per update (num_envs, chunk_steps, batch_chunks)"
     )
 
 
@@ -171,6 +171,12 @@ def diagnose(
       env_args: its arguments in place of those of the run, one by one.
       trust: build the environment that the run names, though you have not trained on it on this machine.
       progress: called with the parts done and their number.
+
+    Returns:
+      Signal to noise of the gradients, bias and noise of the risk estimates, calibration of the critics, advice.
+
+    Examples:
+      >>> found = ts.diagnose("runs/roads", rollouts=2, episodes=10)
     """
     if rollouts < 2:
         raise InputError(f"{rollouts} rollouts have nothing to agree on; at least 2")
@@ -180,7 +186,7 @@ def diagnose(
         raise InputError(f"{folder}: was trained for a range of limits; diagnose takes runs for one limit each")
     algorithm: Any = plan.algorithm
     loop, state, steps = reopen(plan, folder)
-    batch = min(algorithm.config.policy_chunks, algorithm.config.batch_chunks)
+    batch = algorithm.config.batch_chunks
     try:
         chunks = []
         for i in range(rollouts):
@@ -272,7 +278,7 @@ def _measure(
     whole = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), minibatches)
     _, product = primal.gradients(networks, risk, config, scale, whole, for_gradient)
     flat = gradients.reshape(-1, gradients.shape[-1])
-    solved, images = conjugate_gradient(product, flat, config.conjugate_gradient_iterations)
+    solved, images = conjugate_gradient(product, flat)
     solved, images = solved.reshape(gradients.shape), images.reshape(gradients.shape)
     gram = jnp.einsum("ksp,lsp->skl", solved, images)
     values = jax.vmap(lambda minibatch, key: primal.estimates(networks, risk, learner, config, minibatch, key))(

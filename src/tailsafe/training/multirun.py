@@ -16,7 +16,7 @@ from tailsafe.training.config import TrainConfig
 from tailsafe.training.lock import held
 from tailsafe.training.plan import Plan, make_plan
 from tailsafe.training.progress import Progress, make_progress
-from tailsafe.training.session import CONFIG, Stop, Stretch, shared_steps
+from tailsafe.training.session import CONFIG, SessionResult, Stop, shared_steps
 from tailsafe.training.settings import RunSettings
 from tailsafe.training.signals import Signals
 from tailsafe.training.train import (
@@ -39,7 +39,7 @@ def programs(configs: Sequence[TrainConfig]) -> list[list[TrainConfig]]:
     return list(found.values())
 
 
-def train_together(configs: Sequence[TrainConfig], *, progress: bool = True, until: float = math.inf) -> Stretch:
+def train_together(configs: Sequence[TrainConfig], *, progress: bool = True, until: float = math.inf) -> SessionResult:
     """Train runs that fit into one program (`programs`), each to its own folder `out`; existing runs are resumed.
 
     Every folder is an ordinary run's. Where environments are outside of JAX, runs are trained one after the other.
@@ -52,12 +52,12 @@ def train_together(configs: Sequence[TrainConfig], *, progress: bool = True, unt
                 raise found
             steps, seconds = max(steps, found.steps), seconds + found.seconds
             failed |= found.failed
-    return Stretch(steps, seconds, failed)
+    return SessionResult(steps, seconds, failed)
 
 
 def trained(
     configs: Sequence[TrainConfig], shown: Progress, stop: Stop
-) -> Iterator[tuple[list[TrainConfig], Stretch | Exception]]:
+) -> Iterator[tuple[list[TrainConfig], SessionResult | Exception]]:
     """The same as it goes: which runs have been trained, and how far or why not.
 
     All at once in one program, unless they have no checkpoint in common (`_parts`); one after the other where

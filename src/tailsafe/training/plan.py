@@ -169,9 +169,9 @@ def make_plan(
     spectra = tuple(constraint.spectrum.discretize(values["cells"]) for constraint in constraints)
     parts = algorithm_of(config.algorithm)
     static = parts.config(**{f.name: values[f.name] for f in dataclasses.fields(parts.config)})
-    refusal = parts.learner.refusal(static, [constraint.spectrum for constraint in constraints])
-    if refusal is not None:
-        raise InputError(refusal)
+    objection = parts.learner.objection(static, [constraint.spectrum for constraint in constraints])
+    if objection is not None:
+        raise InputError(objection)
     spec = environments.spec
     if static.fixed_log_std is not None and isinstance(spec.actions, DiscreteActions):
         raise InputError(f"fixed_log_std is for actions in a box; those of {spec.name} are discrete")

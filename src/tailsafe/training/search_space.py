@@ -185,14 +185,14 @@ def _choices_of(setting: Setting, asked: str | Sequence[Any]) -> Choices:
     return Choices(chosen)
 
 
-def refused_dropped(space: Space, refusal: Callable[[str, Any], InputError | None]) -> Space:
+def refused_dropped(space: Space, objection: Callable[[str, Any], InputError | None]) -> Space:
     """The space without the choices that are refused even where everything else is as in the preset."""
     kept: Space = {}
     for key, one in space.items():
         if isinstance(one, Choices):
-            values = tuple(value for value in one.values if refusal(key, value) is None)
+            values = tuple(value for value in one.values if objection(key, value) is None)
             if not values:
-                raise InputError(f"{key}: none of {one} can be used: {refusal(key, one.values[0])}")
+                raise InputError(f"{key}: none of {one} can be used: {objection(key, one.values[0])}")
             kept[key] = Choices(values)
         else:
             kept[key] = one

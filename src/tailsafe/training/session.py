@@ -1,4 +1,4 @@
-"""One stretch of training: updates, rows of the log and checkpoints, for one run or for several in one program."""
+"""A session of training: updates, rows of the log and checkpoints, for one run or for several in one program."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class Stop(Protocol):
 
 
 @dataclass(frozen=True)
-class Member:
-    """One run of a stretch: what it is, its seed, where its files are."""
+class PlannedRun:
+    """One run of a session: what it is, its seed, where its files are."""
 
     plan: Plan
     seed: int
@@ -86,9 +86,9 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """How far it went. steps: of each run; seconds: of training over all sessions; failed: run folder -> why; ended:
-    whether a callback ended it before its time.
+class SessionResult:
+    """How far a session went. steps: of each run; seconds: of training over all sessions; failed: run folder -> why;
+    ended: whether a callback ended it before its time.
     """
 
     steps: int
@@ -106,7 +106,7 @@ class Session:
 
     def __init__(
         self,
-        members: Sequence[Member],
+        members: Sequence[PlannedRun],
         folder: Path,
         progress: Progress,
         stop: Stop,
@@ -125,10 +125,10 @@ class Session:
         self._last: dict[Path, Row] = {}
         self._checkpoints = [Checkpoints(member.folder / CHECKPOINTS) for member in self._members]
 
-    def run(self) -> Stretch:
+    def run(self) -> SessionResult:
         """Train; what was reached so far is on the disk, whatever happens."""
         if not self._members:
-            return Stretch(0, 0.0, self._failed)
+            return SessionResult(0, 0.0, self._failed)
         plan, total = self._members[0].plan, self._members[0].plan.total_updates
         make_room()
         loop = self._loop = _loop_of(self._members)
@@ -198,9 +198,9 @@ class Session:
                 f"{self._folder} --steps N"
             )
         self._tell_missed()
-        return Stretch(self._steps(updates), seconds, self._failed, self._ended)
+        return SessionResult(self._steps(updates), seconds, self._failed, self._ended)
 
-    def _sinks(self, member: Member, updates: int) -> list[Sink]:
+    def _sinks(self, member: PlannedRun, updates: int) -> list[Sink]:
         config = member.plan.config.for_seed(member.seed).to_json()
         return open_sinks(member.plan.config.log, member.folder, config, self._steps(updates))
 
@@ -212,7 +212,7 @@ class Session:
                 self._progress.say(f"{self._name_of(member)}{words}")
 
     @staticmethod
-    def _followed(member: Member) -> Mapping[str, float | None]:
+    def _followed(member: PlannedRun) -> Mapping[str, float | None]:
         """The user's own numbers, where environments follow any."""
         environments = member.plan.environments
         return environments.followed() if isinstance(environments, GymnasiumEnvironments) else {}
@@ -220,7 +220,7 @@ class Session:
     def _steps(self, updates: int) -> int:
         return updates * self._members[0].plan.steps_per_update
 
-    def _healthy(self) -> list[tuple[int, Member]]:
+    def _healthy(self) -> list[tuple[int, PlannedRun]]:
         """The runs that continue, with their places on the run axis."""
         return [(i, member) for i, member in enumerate(self._members) if member.folder not in self._failed]
 
@@ -247,7 +247,7 @@ class Session:
         risks, errors = (jnp.pad(leaf, filling, mode="edge") for leaf in (risks, errors))
         return replace(state, learner=jax.vmap(PrimalState.corrected)(learner, risks, errors))
 
-    def _ship(self, members: Mapping[int, Member], updates: int) -> None:
+    def _ship(self, members: Mapping[int, PlannedRun], updates: int) -> None:
         """At the end: of the validated policies, the one that is shipped."""
         with self._storing():
             choices = self._validations.ship(list(members))
@@ -267,7 +267,7 @@ class Session:
                 share_policy(member.folder / POLICY, member.plan, self._own(state.learner, i), self._steps(updates))
         self._ship(late, updates)
 
-    def _name_of(self, member: Member) -> str:
+    def _name_of(self, member: PlannedRun) -> str:
         return f"seed {member.seed}, " if len(self._members) > 1 else ""
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
@@ -413,7 +413,7 @@ def _choice_words(choice: Choice, plan: Plan) -> str:
     return f"ships the policy at {entry.steps:,} steps ({why}): {found}"
 
 
-def _loop_of(members: Sequence[Member]) -> DeviceLoop | HostLoop:
+def _loop_of(members: Sequence[PlannedRun]) -> DeviceLoop | HostLoop:
     plan = members[0].plan
     seeds = [member.seed for member in members]
     if not plan.on_device:
@@ -434,7 +434,7 @@ def reopen(plan: Plan, folder: Path) -> tuple[DeviceLoop | HostLoop, RunState, i
     if found is None:
         raise InputError(f"{folder}: has no checkpoint to look into; train for longer, or copy its checkpoints along")
     steps, contents = found
-    loop = _loop_of([Member(plan, plan.config.seed, folder)])
+    loop = _loop_of([PlannedRun(plan, plan.config.seed, folder)])
     try:
         return loop, _put_back(loop, loop.begin(), contents[0][0]), steps
     except (LookupError, TypeError, ValueError) as error:
@@ -451,7 +451,7 @@ def _put_back(loop: DeviceLoop | HostLoop, state: RunState, arrays: Arrays) -> R
     return loop.restore(snapshot or None, state)
 
 
-def _to_train(members: list[Member]) -> list[Member]:
+def _to_train(members: list[PlannedRun]) -> list[PlannedRun]:
     """Those that can be trained together: without those that somebody trained beyond the end planned here, whose later
     checkpoints must stay; and where the others have no checkpoint in common, without those that are complete.
     """
@@ -463,11 +463,11 @@ def _to_train(members: list[Member]) -> list[Member]:
     return left or members
 
 
-def shared_steps(members: Sequence[Member]) -> set[int]:
+def shared_steps(members: Sequence[PlannedRun]) -> set[int]:
     """At which steps all of these runs have a checkpoint; those that were given up do not count."""
     steps = [set(_steps_of(member)) for member in members if len(members) == 1 or failure(member.folder) is None]
     return set.intersection(*steps) if steps else set()
 
 
-def _steps_of(member: Member) -> list[int]:
+def _steps_of(member: PlannedRun) -> list[int]:
     return Checkpoints(member.folder / CHECKPOINTS).steps()

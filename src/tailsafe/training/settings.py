@@ -137,17 +137,13 @@ def _check_together(values: Mapping[str, Any]) -> None:
             raise InputError(rule)
 
     envs, groups = values["num_envs"], values.get("groups", 1)
-    need(envs % groups == 0, f"groups is {groups}; it must divide num_envs, which is {envs}")
+    need(not groups or envs % groups == 0, f"groups is {groups}; it must divide num_envs, which is {envs}")
     workers = values.get("env_workers", 1)
     need(envs % workers == 0, f"env_workers is {workers}; it must divide num_envs, which is {envs}")
     if "critic_minibatches" in values:
         rows = envs * values["chunk_steps"] * values["batch_chunks"]
         parts = values["critic_minibatches"]
         need(parts <= rows, f"critic_minibatches is {parts}; it must not exceed the rows of a batch, which are {rows}")
-    for small, large in (("batch_chunks", "replay_chunks"), ("policy_chunks", "batch_chunks")):
-        if small not in values:
-            continue
-        need(
-            values[small] <= values[large],
-            f"{small} is {values[small]}; it must not exceed {large}, which is {values[large]}",
-        )
+    if "batch_chunks" in values:
+        batch, kept = values["batch_chunks"], values["replay_chunks"]
+        need(batch <= kept, f"batch_chunks is {batch}; it must not exceed replay_chunks, which is {kept}")

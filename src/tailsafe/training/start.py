@@ -30,7 +30,7 @@ from tailsafe.training.settings import known_settings
 _LEARNER = "state/learner."
 _FIRST = "policy.body.weights.0"
 # Settings that decide the shapes of networks: they follow the run that is started from, unless somebody sets them.
-_SHAPES = ("critic_hidden", "ensemble", "quantiles", "cells", "least_cells")
+_SHAPES = ("critic_hidden", "quantiles", "cells", "least_cells")
 # Unbounded for a policy that saw raw observations: its normaliser is the identity.
 _NO_CLIP = 1e5
 
@@ -130,8 +130,8 @@ def check_fits(plan: Plan, start: Start) -> None:
         f"takes {spec.actions.size} {kind} ones",
     )
     if task.name == spec.name and spec.native_actions is not None:
-        own = spec.native_actions.high
-        need(actions.high == own, f"acts up to {actions.high}", f"up to {own}")
+        reach = spec.native_actions.high
+        need(actions.high == reach, f"acts up to {actions.high}", f"up to {reach}")
     values = plan.values
     pairs = (("policy_hidden", network.hidden), ("fixed_log_std", network.fixed_log_std))
     for key, own in pairs:

@@ -35,11 +35,11 @@ from tailsafe.training.session import (
     METRICS,
     POLICY,
     Callback,
-    Member,
     NonFiniteError,
+    PlannedRun,
     Session,
+    SessionResult,
     Stop,
-    Stretch,
 )
 from tailsafe.training.settings import parsed
 from tailsafe.training.signals import Signals
@@ -92,10 +92,22 @@ def train(
     """Train as `config` says, in a new folder.
 
     Args:
+      config: what to train.
+      progress: show a bar where somebody watches.
       callback: called with every row of the log: a dict of the columns of metrics.csv, and the `seed` it is of. If it
         returns False the run is saved and ends there, all of its seeds, as if it had been interrupted; `resume` takes
         it further. Whatever else it returns, None included, lets the run continue.
       risks, limits: constraints by the order of the costs (command line).
+
+    Returns:
+      The run: its folder, and how to evaluate it.
+
+    Examples:
+      >>> constraint = ts.Constraint("cost", ts.CVaR(0.75), limit=2.0)
+      >>> problem = {"problem": "examples/two_roads.json"}
+      >>> config = ts.TrainConfig("finite", constraints=[constraint], settings=problem, out="runs/roads")
+      >>> run = ts.train(config, progress=False)
+      >>> policy = ts.load_policy(run.folder)
     """
     check_sinks(config.log)
     prepare_jax(mjx=config.backend == "mjx")
@@ -137,13 +149,21 @@ def resume(
     """Resume the run in `folder` from its last good checkpoint.
 
     Args:
+      folder: of the run; nothing else is needed.
       steps: train this many control steps beyond the end that was planned so far, also where it has been reached; all
         seeds. The path is that of a run that was planned this long from the beginning, bit for bit.
       task: the environment again, where the run was started with one that has no name, or in another place.
       env_args: its arguments (default: the run's).
       trust: build the environment that the run names, though you have not trained on it on this machine.
       restart: set aside what the run has learned and logged, and begin again.
+      progress: show a bar where somebody watches.
       callback: see `train`.
+
+    Returns:
+      The run, as `train` returns it.
+
+    Examples:
+      >>> run = ts.resume("runs/roads", steps=1, progress=False)
     """
     folder = Path(folder)
     config = read_config(folder)
@@ -267,29 +287,29 @@ def seed_folders(config: TrainConfig, folder: Path) -> list[tuple[int, Path]]:
     return [(seed, folder / f"seed-{seed}") for seed in range(config.seed, config.seed + config.seeds)]
 
 
-def members_of(plan: Plan, folder: Path) -> list[Member]:
+def members_of(plan: Plan, folder: Path) -> list[PlannedRun]:
     """The runs of a plan: one for each of its seeds."""
-    return [Member(plan, seed, place) for seed, place in seed_folders(plan.config, folder)]
+    return [PlannedRun(plan, seed, place) for seed, place in seed_folders(plan.config, folder)]
 
 
 def _run(plan: Plan, folder: Path, progress: Progress, callback: Callback | None = None) -> Run:
     """Train until the end, all seeds in one program where environments allow it, else one after the other."""
     with Signals() as signals:
-        stretch = run_members(members_of(plan, folder), folder, progress, signals, callback=callback)
-    if stretch.failed:
-        several = f"{len(stretch.failed)} of {plan.config.seeds} seeds failed: " if plan.config.seeds > 1 else ""
-        raise NonFiniteError(several + next(iter(stretch.failed.values())))
+        result = run_members(members_of(plan, folder), folder, progress, signals, callback=callback)
+    if result.failed:
+        several = f"{len(result.failed)} of {plan.config.seeds} seeds failed: " if plan.config.seeds > 1 else ""
+        raise NonFiniteError(several + next(iter(result.failed.values())))
     task = None if isinstance(plan.config.task, str | Source) else plan.config.task
-    return Run(folder, stretch.steps * plan.config.seeds, stretch.seconds, task)
+    return Run(folder, result.steps * plan.config.seeds, result.seconds, task)
 
 
 def run_members(
-    members: Sequence[Member],
+    members: Sequence[PlannedRun],
     folder: Path,
     progress: Progress,
     stop: Stop,
     callback: Callback | None = None,
-) -> Stretch:
+) -> SessionResult:
     """In one program where environments are inside of JAX, else one after the other; a failed one stops no other."""
     try:
         if members[0].plan.on_device:
@@ -303,20 +323,20 @@ def run_members(
 
 
 def _one_by_one(
-    members: Sequence[Member],
+    members: Sequence[PlannedRun],
     folder: Path,
     progress: Progress,
     stop: Stop,
     callback: Callback | None,
-) -> Stretch:
-    ran: list[Stretch] = []
+) -> SessionResult:
+    ran: list[SessionResult] = []
     for member in members:
         ran.append(Session([member], folder, progress, stop, callback).run())
         if ran[-1].ended:
             break
-    failed = {place: why for stretch in ran for place, why in stretch.failed.items()}
-    steps, seconds = max(stretch.steps for stretch in ran), sum(stretch.seconds for stretch in ran)
-    return Stretch(steps, seconds, failed, ran[-1].ended)
+    failed = {place: why for result in ran for place, why in result.failed.items()}
+    steps, seconds = max(result.steps for result in ran), sum(result.seconds for result in ran)
+    return SessionResult(steps, seconds, failed, ran[-1].ended)
 
 
 @contextlib.contextmanager

@@ -74,7 +74,11 @@ def tune(
       search: what to search in: a mapping from settings to `"LOW..HIGH"`, `"a,b,c"` or a list of values, or such
         `KEY=...` texts. Default: the settings that matter most, around the preset's values.
       episodes: fresh ones that every finished trial is evaluated on.
+      progress: show a line for each trial.
       risks, limits: constraints by the order of the costs (command line).
+
+    Returns:
+      All trials, and the best one. A program: `examples/tune.py`.
     """
     need("optuna", "tuning needs a package that is missing", "tune")
     for name, value, least in (("trials", trials, 1), ("episodes", episodes, 2)):
@@ -102,7 +106,7 @@ def tune(
 def _space(config: TrainConfig, plan: Plan, search: Mapping[str, Any] | Sequence[str]) -> Space:
     fixed = config.settings
 
-    def refusal(key: str, value: Any) -> InputError | None:
+    def objection(key: str, value: Any) -> InputError | None:
         try:
             resolved_values(str(plan.config.preset), plan.family, {**fixed, key: value}, config.algorithm)
         except InputError as error:
@@ -110,7 +114,7 @@ def _space(config: TrainConfig, plan: Plan, search: Mapping[str, Any] | Sequence
         return None
 
     asked = parse_space(search, fixed, config.algorithm)
-    return refused_dropped(asked or default_space(plan.values, fixed, config.algorithm), refusal)
+    return refused_dropped(asked or default_space(plan.values, fixed, config.algorithm), objection)
 
 
 def _describe(folder: Path, content: Mapping[str, Any]) -> None:

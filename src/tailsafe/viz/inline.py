@@ -38,8 +38,15 @@ class Picture:
 def plot(what: Any, path: Path | str | None = None) -> Picture:
     """Draw the learning curves of a run (what `train` returns, or a folder), or the episodes of an `Evaluation`.
 
-    path: where to; else curves.png or evaluation.png in the run's folder. As the last line of a notebook's cell the
-    picture is shown.
+    Args:
+      what: a run, its folder, or an `Evaluation`.
+      path: where to; else curves.png or evaluation.png in the run's folder.
+
+    Returns:
+      The picture; as the last line of a notebook's cell it is shown.
+
+    Examples:
+      >>> picture = ts.plot("runs/roads")
     """
     folder = what.folder if hasattr(what, "folder") else Path(what)
     if folder is None and path is None:

@@ -16,9 +16,9 @@ from tailsafe.evaluation.front import FILE_NAME as FRONT
 from tailsafe.evaluation.played import environment_text
 from tailsafe.evaluation.verdict import BOOTSTRAP_MET, FILE_NAME, Interval, Verdict
 from tailsafe.files import open_text, read_object
-from tailsafe.policies.metadata import Fields
 from tailsafe.policies.policy import FOLDER as POLICY
 from tailsafe.policies.policy import JSON_NAME as POLICY_NAME
+from tailsafe.policies.reading import Fields
 from tailsafe.risk import SpectralRisk, parse_spectrum
 from tailsafe.training.failures import failure
 from tailsafe.viz.report.media import Media, is_regular, read_media
@@ -26,7 +26,7 @@ from tailsafe.viz.run import METRICS_NAME, Curves, read_curves, run_folders
 
 CONFIG = "config.json"
 VERDICTS: tuple[Verdict, ...] = ("met", BOOTSTRAP_MET, "violated", "cannot tell")
-MEDIA = ("film.mp4", "film.gif", "paths.png")
+MEDIA = ("video.mp4", "video.gif", "paths.png")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 "use strict";
 // The page works without this: tables and pictures are there already. It draws the learning curves and lets them be
-// read, sorts the comparison, opens what is folded for the printer, and plays films for those who like motion.
+// read, sorts the comparison, opens what is folded for the printer, and plays videos for those who like motion.
 (() => {
   const HEIGHT = 230, LEFT = 52, RIGHT = 16, TOP = 12, BOTTOM = 36;
   // Half of a sheet of paper: two charts stand side by side.
@@ -343,7 +343,7 @@
   document.querySelectorAll(".block").forEach(setUp);
   document.querySelectorAll("table.sortable").forEach(sortable);
   if (window.matchMedia("(prefers-reduced-motion: no-preference)").matches) {
-    document.querySelectorAll("details.film").forEach((film) => (film.open = true));
+    document.querySelectorAll("details.video").forEach((video) => (video.open = true));
   }
   let unfolded = [];
   window.addEventListener("beforeprint", () => {

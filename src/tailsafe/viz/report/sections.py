@@ -296,7 +296,7 @@ def _shown(one: Media) -> Html:
     picture = el("img", src=one.uri, alt=f"The policy at work ({one.path.name})")
     if one.kind == ".gif":
         # A video that plays by itself: unfolded by the script where the reader has nothing against motion.
-        return folded(f"Video of an episode ({one.size / 1e6:.1f} MB)", picture, class_="film")
+        return folded(f"Video of an episode ({one.size / 1e6:.1f} MB)", picture, class_="video")
     return el(
         "figure",
         picture,
