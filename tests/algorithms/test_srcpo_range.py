@@ -99,9 +99,9 @@ def test_where_all_rows_have_one_limit_its_region_has_the_gradients_of_a_run_for
     @jax.jit
     def both():
         networks, risk = algorithm.networks(state, settings), algorithm.risk(state, settings)
-        rows = row_gradients(networks, risk, mini, 0.01, jax.random.key(1))
-        found = region_gradients(rows, RegionRows.of(settings.constraints, mini.states.delta), settings.horizon, 20)
-        halves, fisher = policy_gradients(networks, risk, mini, settings.horizon, 0.01, jax.random.key(1))
+        rows = row_gradients(networks, risk, mini, jax.random.key(1))
+        found = region_gradients(rows, RegionRows.of(settings.constraints, mini.states.delta), settings.horizon)
+        halves, fisher = policy_gradients(networks, risk, mini, settings.horizon, jax.random.key(1))
         return found, halves, fisher(found.solved[1])
 
     found, halves, image = both()

@@ -257,6 +257,7 @@ main()
 LOST = """
 import signal, time
 from tailsafe.cli.app import _keep_interrupts
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts the tests may ignore it
 _keep_interrupts()
 class Ends:
     def __del__(self):

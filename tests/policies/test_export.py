@@ -370,7 +370,7 @@ def everything(folder):
         (["run", "--out", "x.safetensors"], "name a folder for both"),
         (["torn", "--format", "onnx"], "not a safetensors file"),
         (["untold", "--format", "onnx"], "is not JSON"),
-        (["negative", "--format", "onnx"], "the policy itself gives actions that are not finite"),
+        (["negative", "--format", "onnx"], "holds negative numbers"),
     ],
 )
 def test_mistakes_get_one_line_and_leave_nothing(call, box_run, tmp_path, monkeypatch, arguments, reason):

@@ -36,7 +36,7 @@ def sampler_optimizer(rule: str) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam(b2=_MEMORY[rule]))
 
 
-def descended(phi: Float[Array, " n"], step: Float[Array, " n"]) -> Float[Array, " n"]:
+def descended(phi: Float[Array, "*R n"], step: Float[Array, "*R n"]) -> Float[Array, "*R n"]:
     """phi - step, kept where the sampler still moves."""
     return jnp.clip(phi - step, -_LARGEST_PHI, _LARGEST_PHI)
 
@@ -64,7 +64,7 @@ def pathwise_gradient(
     *,
     shifted: bool,
     explicit: bool,
-) -> tuple[Float[Array, ""], Float[Array, " n"]]:
+) -> tuple[Float[Array, ""], Float[Array, "*R n"]]:
     """-J at fresh betas and its gradient through g_beta, the conjugate and the critics' input.
 
     limit (C,), or (R, C) with a range of limits: what each region's sampler keeps. shifted: risks are those from
