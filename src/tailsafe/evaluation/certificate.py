@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from tailsafe._version import __version__
 from tailsafe.errors import InputError
+from tailsafe.evaluation.bounds import Interval, largest_return, student_interval
 from tailsafe.evaluation.environments import Stage, open_stage
 from tailsafe.evaluation.episodes import Episodes, play
 from tailsafe.evaluation.late import late_policies
 from tailsafe.evaluation.played import Played, beside, other_place, played_in
 from tailsafe.evaluation.recordings import Recordings
 from tailsafe.evaluation.sequential import BATCH, Limit, Proof, in_sequence, prove, with_shares
-from tailsafe.evaluation.verdict import Interval, largest_return, student_interval
 from tailsafe.files import read_object, write_json
 from tailsafe.policies.metadata import PolicyDescription, Unit
 from tailsafe.policies.policy import (
