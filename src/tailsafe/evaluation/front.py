@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tailsafe.errors import InputError
-from tailsafe.evaluation.certificate import requests_of
+from tailsafe.evaluation.candidates import requests_of
 from tailsafe.evaluation.report import Evaluation
 from tailsafe.evaluation.verdict import evaluate
 from tailsafe.files import write_json
