@@ -10,7 +10,8 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from tailsafe.policies.metadata import PolicyDescription, discounted_length
+from tailsafe.policies.described_constraint import discounted_length
+from tailsafe.policies.metadata import PolicyDescription
 from tailsafe.risk import Mean
 from tailsafe.risk.bootstrap import bootstrap_interval
 

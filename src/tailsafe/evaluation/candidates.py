@@ -16,7 +16,8 @@ from tailsafe.evaluation.episodes import Episodes, play
 from tailsafe.evaluation.late import late_policies
 from tailsafe.evaluation.recordings import Recordings
 from tailsafe.evaluation.sequential import Proof, in_sequence, with_shares
-from tailsafe.policies.policy import POINTS, LoadedPolicy, load_policy
+from tailsafe.policies.acting import LoadedPolicy
+from tailsafe.policies.policy import POINTS, load_policy
 
 # Of the error, for checkpoints before the last. It makes the bound of the policy itself a few percent wider.
 LATE_SHARE = 0.2

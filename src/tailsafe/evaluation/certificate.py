@@ -23,7 +23,8 @@ from tailsafe.evaluation.recordings import Recordings
 from tailsafe.evaluation.search_outcome import FOLDER, FORMAT, Certificate, Finding, home_of, largest_sum
 from tailsafe.evaluation.sequential import BATCH, Limit, Proof, prove
 from tailsafe.files import read_object
-from tailsafe.policies.metadata import PolicyDescription, Unit
+from tailsafe.policies.described_constraint import Unit
+from tailsafe.policies.metadata import PolicyDescription
 from tailsafe.policies.policy import policy_digest
 from tailsafe.policies.pretrained import own_copy
 from tailsafe.policies.reading import Fields

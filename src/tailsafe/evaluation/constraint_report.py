@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from tailsafe.evaluation.bounds import Interval, largest_return
 from tailsafe.evaluation.episodes import Episodes
-from tailsafe.policies.metadata import ConstraintDescription, PolicyDescription
+from tailsafe.policies.described_constraint import ConstraintDescription
+from tailsafe.policies.metadata import PolicyDescription
 from tailsafe.risk import SpectralRisk
 from tailsafe.risk.bootstrap import bootstrap_interval
 from tailsafe.risk.interval import risk_interval

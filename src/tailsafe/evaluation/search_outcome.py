@@ -22,7 +22,8 @@ from tailsafe.evaluation.candidates import Candidate
 from tailsafe.evaluation.played import Played, beside, other_place
 from tailsafe.evaluation.sequential import Limit, Proof
 from tailsafe.files import read_object, write_json
-from tailsafe.policies.metadata import PolicyDescription, Unit
+from tailsafe.policies.described_constraint import Unit
+from tailsafe.policies.metadata import PolicyDescription
 from tailsafe.policies.policy import attach_certificate, load_policy, save_policy
 
 FILE_NAME, FOLDER, CERTIFIED = "certificate.json", "certificate", "certified"

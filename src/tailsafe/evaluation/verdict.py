@@ -20,7 +20,8 @@ from tailsafe.evaluation.episodes import Episodes, Progress, play
 from tailsafe.evaluation.exact import ExactEvaluation, evaluate_on_problem
 from tailsafe.evaluation.played import Played, played_in
 from tailsafe.evaluation.report import Evaluation
-from tailsafe.policies.policy import POINTS, LoadedPolicy, load_policy
+from tailsafe.policies.acting import LoadedPolicy
+from tailsafe.policies.policy import POINTS, load_policy
 
 
 def evaluate(
