@@ -19,7 +19,8 @@ from pathlib import Path
 from tailsafe.errors import InputError
 from tailsafe.evaluation.certificate import certify
 from tailsafe.evaluation.environments import built_in
-from tailsafe.evaluation.verdict import FILE_NAME, evaluate
+from tailsafe.evaluation.report import FILE_NAME
+from tailsafe.evaluation.verdict import evaluate
 from tailsafe.files import new_folder, read_object, write_json
 from tailsafe.policies.policy import FOLDER, JSON_NAME, TENSORS_NAME, load_policy
 from tailsafe.policies.pretrained import HOME, pretrained_names

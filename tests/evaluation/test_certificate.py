@@ -9,7 +9,8 @@ from scipy.special import logit
 import tailsafe as ts
 from tailsafe.checkpoints import Checkpoints
 from tailsafe.errors import InputError
-from tailsafe.evaluation.certificate import certify, check, search_of
+from tailsafe.evaluation.candidates import search_of
+from tailsafe.evaluation.certificate import certify, check
 from tailsafe.evaluation.exact import evaluate_on_problem
 from tailsafe.evaluation.late import late_policies
 from tailsafe.policies.policy import tensors_of

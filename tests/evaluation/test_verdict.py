@@ -10,9 +10,11 @@ import pytest
 
 import tailsafe as ts
 from tailsafe.errors import InputError
+from tailsafe.evaluation.bounds import Interval, largest_return, mean_report
+from tailsafe.evaluation.constraint_report import constraint_report, verdict
 from tailsafe.evaluation.episodes import Episodes, play
 from tailsafe.evaluation.exact import evaluate_on_problem, tabulate
-from tailsafe.evaluation.verdict import Interval, constraint_report, evaluate, largest_return, mean_report, verdict
+from tailsafe.evaluation.verdict import evaluate
 from tailsafe.learning.actions import BoxActions
 from tailsafe.learning.chunks import Transition
 from tailsafe.learning.interface import EnvironmentSpec

@@ -16,15 +16,10 @@ from tailsafe.learning.interface import EnvironmentSpec
 from tailsafe.learning.networks import Policy
 from tailsafe.learning.normalizer import Normalizer
 from tailsafe.learning.sampler import Sampler
+from tailsafe.policies.described_constraint import ConstraintDescription, LimitSpan
+from tailsafe.policies.described_task import TaskDescription
 from tailsafe.policies.digests import sealed, seals
-from tailsafe.policies.metadata import (
-    ActionDescription,
-    ConstraintDescription,
-    LimitSpan,
-    NetworkDescription,
-    PolicyDescription,
-    TaskDescription,
-)
+from tailsafe.policies.metadata import ActionDescription, NetworkDescription, PolicyDescription
 from tailsafe.policies.policy import save_policy
 from tailsafe.risk import parse_spectrum
 

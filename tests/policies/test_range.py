@@ -8,7 +8,8 @@ import pytest
 
 import tailsafe as ts
 from tailsafe.errors import InputError
-from tailsafe.evaluation.certificate import certify, check, requests_of
+from tailsafe.evaluation.candidates import requests_of
+from tailsafe.evaluation.certificate import certify, check
 from tailsafe.evaluation.exact import evaluate_on_problem
 from tailsafe.learning.batches import AugmentedStates
 from tailsafe.policies.policy import load_policy

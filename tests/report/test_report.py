@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tailsafe.evaluation.verdict import BOOTSTRAP_MET
+from tailsafe.evaluation.constraint_report import BOOTSTRAP_MET
 from tests.report.folders import (
     Page,
     config,

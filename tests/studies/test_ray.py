@@ -45,9 +45,9 @@ def test_a_worker_killed_in_the_middle_loses_and_repeats_nothing(tmp_path, capfd
     mark, run = tmp_path / "died", launch._run
 
     def dying(job):
-        from tailsafe.training import session
+        from tailsafe.training import loop
 
-        advance = session.DeviceLoop.advance
+        advance = loop.DeviceLoop.advance
 
         def deadly(self, state, ahead, stop):
             state = advance(self, state, ahead, stop)
@@ -57,11 +57,11 @@ def test_a_worker_killed_in_the_middle_loses_and_repeats_nothing(tmp_path, capfd
                 os.kill(os.getpid(), signal.SIGKILL)
             return state
 
-        session.DeviceLoop.advance = deadly
+        loop.DeviceLoop.advance = deadly
         try:
             return run(job)
         finally:
-            session.DeviceLoop.advance = advance
+            loop.DeviceLoop.advance = advance
 
     monkeypatch.setattr(launch, "_run", dying)
     words = ("known-optimum", "--scale", "smoke", "--json")

@@ -21,7 +21,7 @@ from tailsafe.studies.registry import STUDIES
 from tailsafe.studies.study import chosen
 from tailsafe.studies.tables import interval, over_seeds, with_reach
 from tailsafe.tasks import TASKS
-from tailsafe.training import session
+from tailsafe.training import loop
 from tailsafe.training.logs import session_starts
 from tailsafe.training.settings import resolved_values
 from tailsafe.viz.report.study import read_study
@@ -48,14 +48,14 @@ def measured(folder):
 
 def stopped_by(patch, number):
     """A signal comes during the first updates of every program."""
-    original = session.DeviceLoop.advance
+    original = loop.DeviceLoop.advance
 
     def advance(self, *arguments):
         state = original(self, *arguments)
         os.kill(os.getpid(), number)
         return state
 
-    patch.setattr(session.DeviceLoop, "advance", advance)
+    patch.setattr(loop.DeviceLoop, "advance", advance)
 
 
 @pytest.fixture
@@ -148,13 +148,13 @@ def test_interim_numbers_of_what_is_trained_so_far(three, tmp_path, capsys, monk
     assert "| a | 100.0 % (interim at 64 of 128 steps) |" in table
     assert "| b | 200.0 % |" in table
     # The rest, of which one has started and another has not: none of what there was is trained again.
-    asked, advance = [], session.DeviceLoop.advance
+    asked, advance = [], loop.DeviceLoop.advance
 
     def counting_advance(self, state, updates, stop):
         asked.append((int(np.asarray(state.updates).reshape(-1)[0]), np.asarray(state.updates).size))
         return advance(self, state, updates, stop)
 
-    monkeypatch.setattr(session.DeviceLoop, "advance", counting_advance)
+    monkeypatch.setattr(loop.DeviceLoop, "advance", counting_advance)
     assert command(*words, "--json") == 1
     told = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     assert [(entry["method"], entry["gap"]["mean"]) for entry in told["summary"]] == [("a", 2.0), ("b", 2.0)]

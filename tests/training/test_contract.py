@@ -11,8 +11,8 @@ from tailsafe.checkpoints import from_arrays, to_arrays
 from tailsafe.errors import InputError
 from tailsafe.training.loop import DeviceLoop, finite_flags
 from tailsafe.training.plan import make_plan
-from tailsafe.training.session import RunInterrupted
 from tailsafe.training.settings import known_settings, preset_values
+from tailsafe.training.signals import RunInterrupted
 from tailsafe.training.train import resume
 from tests.tabular.problems import random_problem
 from tests.training.test_resume import stop_after

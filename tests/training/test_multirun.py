@@ -13,9 +13,9 @@ import pytest
 import tailsafe as ts
 from tailsafe.errors import InputError
 from tailsafe.policies.policy import load_policy
-from tailsafe.training.failures import FAILED
+from tailsafe.training.failures import FAILED, NonFiniteError
 from tailsafe.training.multirun import programs, train_together
-from tailsafe.training.session import RunInterrupted
+from tailsafe.training.signals import RunInterrupted
 from tests.training.tiny import PER_UPDATE, ROOT, assert_close_arrays, finite_config, last_arrays, rows_without_times
 
 MEASURES = ("cvar:0.75", "pow:0.75", "wang:0.5")
@@ -131,7 +131,7 @@ def test_of_several_seeds_the_failed_ones_are_an_error(tmp_path, monkeypatch):
 
     calls: list[int] = []
     monkeypatch.setattr(session, "make_row", poisoned)
-    with pytest.raises(session.NonFiniteError, match="1 of 2 seeds failed: reward is not finite"):
+    with pytest.raises(NonFiniteError, match="1 of 2 seeds failed: reward is not finite"):
         ts.train(finite_config(tmp_path / "run", UPDATES, seeds=2), progress=False)
     assert not (tmp_path / "run" / "seed-0" / "checkpoints").exists()
     assert int(rows_without_times(tmp_path / "run" / "seed-1")[-1]["updates"]) == UPDATES
@@ -155,7 +155,7 @@ def test_runs_are_spread_over_the_devices_of_a_host(devices, together, tmp_path)
         "import sys, time, jax, pathlib\n"
         "from tests.training.test_multirun import configs_of\n"
         "from tailsafe.training.multirun import train_together\n"
-        "from tailsafe.training.session import RunInterrupted\n"
+        "from tailsafe.training.signals import RunInterrupted\n"
         f"assert jax.local_device_count() == {devices}\n"
         "configs = configs_of(pathlib.Path(sys.argv[1]))\n"
         "try: train_together(configs, progress=False, until=time.monotonic())\n"

@@ -19,7 +19,7 @@ import tailsafe as ts
 from tailsafe.checkpoints import Checkpoints, latest_common
 from tailsafe.cli import main
 from tailsafe.errors import InputError
-from tailsafe.training import session
+from tailsafe.training import loop
 from tailsafe.training import train as train_module
 from tailsafe.training.signals import STOPPING
 from tailsafe.training.train import resume
@@ -50,7 +50,7 @@ def straight(tmp_path_factory):
 
 def stop_after(monkeypatch, updates):
     """Request a stop once a run has taken so many updates."""
-    for kind in (session.DeviceLoop, session.HostLoop):
+    for kind in (loop.DeviceLoop, loop.HostLoop):
         original = kind.advance
 
         def advance(self, state, count, stop, original=original):

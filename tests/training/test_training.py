@@ -12,9 +12,9 @@ import pytest
 import tailsafe as ts
 from tailsafe.envs.training import make_environments, staggered_steps
 from tailsafe.learning.actions import BoxActions, DiscreteActions
+from tailsafe.training.failures import NonFiniteError
 from tailsafe.training.logs import LoggedCost, make_row, missed
 from tailsafe.training.plan import make_plan
-from tailsafe.training.session import NonFiniteError
 from tailsafe.training.train import resume
 from tests.training.tiny import (
     FINITE_LIMIT,

@@ -14,7 +14,8 @@ from tailsafe.files import check_writable
 from tailsafe.terminal import escaped
 
 if TYPE_CHECKING:
-    from tailsafe.evaluation.certificate import Certificate, Check, Finding
+    from tailsafe.evaluation.certificate import Check
+    from tailsafe.evaluation.search_outcome import Certificate, Finding
 
 NOT_CERTIFIED = 1
 
@@ -59,8 +60,8 @@ def certify(
     if not limit:
         raise InputError("say which limit is to be certified, as in --limit 0.025/step")
     from tailsafe.evaluation.advice import after_search
-    from tailsafe.evaluation.certificate import FILE_NAME
     from tailsafe.evaluation.certificate import certify as search
+    from tailsafe.evaluation.search_outcome import FILE_NAME
     from tailsafe.policies.policy import load_policy
     from tailsafe.policies.pretrained import own_copy
     from tailsafe.training.config import parse_limit
@@ -124,7 +125,7 @@ def _check(file: Path, backend: str, env: str | None, env_args: dict[str, Any], 
 def _print(certificate: Certificate) -> None:
     from rich.table import Table
 
-    from tailsafe.evaluation.certificate import CERTIFIED
+    from tailsafe.evaluation.search_outcome import CERTIFIED
 
     out = console()
     described, shown = certificate.policy, certificate.shown

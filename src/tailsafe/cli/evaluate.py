@@ -18,7 +18,9 @@ from tailsafe.files import check_writable
 from tailsafe.terminal import escaped
 
 if TYPE_CHECKING:
-    from tailsafe.evaluation.verdict import ConstraintReport, Evaluation, Interval
+    from tailsafe.evaluation.bounds import Interval
+    from tailsafe.evaluation.constraint_report import ConstraintReport
+    from tailsafe.evaluation.report import Evaluation
     from tailsafe.policies.metadata import PolicyDescription
 
 COLOURS = {"met": "green", "met (bootstrap, no guarantee)": "cyan", "violated": "red", "cannot tell": "yellow"}
@@ -62,7 +64,7 @@ def evaluate(
         check_target(plot)
     from tailsafe.envs.finding import parse_arguments
     from tailsafe.evaluation.episodes import TABLE_NAME
-    from tailsafe.evaluation.verdict import FILE_NAME
+    from tailsafe.evaluation.report import FILE_NAME
     from tailsafe.evaluation.verdict import evaluate as play_and_judge
     from tailsafe.policies.policy import load_policy, policy_folders
     from tailsafe.policies.pretrained import own_copy

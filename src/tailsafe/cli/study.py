@@ -73,8 +73,7 @@ def study(
     from tailsafe.studies.launch import check_launcher
     from tailsafe.studies.registry import STUDIES
     from tailsafe.studies.study import chosen, run_study
-    from tailsafe.training.session import RunInterrupted
-    from tailsafe.training.signals import Signals
+    from tailsafe.training.signals import RunInterrupted, Signals
     from tailsafe.training.train import quiet_stdout
     from tailsafe.viz.figures import check_drawable
     from tailsafe.viz.report.study import MARK

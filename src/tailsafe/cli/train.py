@@ -165,8 +165,8 @@ def resume(
 
 def _finish(work: Callable[[], Run], json: bool) -> None:
     """Run, then say where the result is; or in one line what stopped it."""
-    from tailsafe.training.session import NonFiniteError, RunInterrupted
-    from tailsafe.training.signals import Signals
+    from tailsafe.training.failures import NonFiniteError
+    from tailsafe.training.signals import RunInterrupted, Signals
     from tailsafe.training.train import quiet_stdout
 
     try:

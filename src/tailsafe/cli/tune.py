@@ -74,8 +74,7 @@ def tune(
     from tailsafe.risk import parse_spectrum
     from tailsafe.training.config import TrainConfig, parse_limit, parse_settings
     from tailsafe.training.plan import default_unit
-    from tailsafe.training.session import RunInterrupted
-    from tailsafe.training.signals import Signals
+    from tailsafe.training.signals import RunInterrupted, Signals
     from tailsafe.training.train import quiet_stdout
 
     risks = [parse_spectrum(text) for text in risk or ()]

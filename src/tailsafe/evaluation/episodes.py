@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tailsafe.errors import InputError
 from tailsafe.evaluation.environments import Stage
 from tailsafe.files import open_text, replacing
-from tailsafe.policies.policy import LoadedPolicy
+from tailsafe.policies.acting import LoadedPolicy
 
 # Evaluation seed s begins the environments' sequence of seed s + this, which no training uses: evaluation never repeats
 # an episode that was trained on.

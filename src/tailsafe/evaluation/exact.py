@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tailsafe.errors import InputError
-from tailsafe.policies.policy import LoadedPolicy
+from tailsafe.policies.acting import LoadedPolicy
 from tailsafe.tabular.augmented import AugmentedMDP, augment
 from tailsafe.tabular.betas import beta_set
 from tailsafe.tabular.certificate import certify

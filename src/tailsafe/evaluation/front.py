@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tailsafe.errors import InputError
-from tailsafe.evaluation.certificate import requests_of
-from tailsafe.evaluation.verdict import Evaluation, evaluate
+from tailsafe.evaluation.candidates import requests_of
+from tailsafe.evaluation.report import Evaluation
+from tailsafe.evaluation.verdict import evaluate
 from tailsafe.files import write_json
 from tailsafe.policies.policy import policy_folders
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 
 from tailsafe.learning.normalizer import Normalizer
 from tailsafe.learning.sampler import Sampler
-from tailsafe.policies.policy import LoadedPolicy, tensors_of
+from tailsafe.policies.acting import LoadedPolicy
+from tailsafe.policies.policy import tensors_of
 
 _LEARNER = "state/learner."
 

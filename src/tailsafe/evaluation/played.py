@@ -18,7 +18,9 @@ from typing import Any
 from tailsafe.envs.finding import Source
 from tailsafe.evaluation.environments import Stage, built_in
 from tailsafe.learning.interface import EnvironmentSpec
-from tailsafe.policies.metadata import ConstraintDescription, PolicyDescription, TaskDescription
+from tailsafe.policies.described_constraint import ConstraintDescription
+from tailsafe.policies.described_task import TaskDescription
+from tailsafe.policies.metadata import PolicyDescription
 
 
 @dataclass(frozen=True)

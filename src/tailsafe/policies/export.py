@@ -23,7 +23,8 @@ from tailsafe.errors import InputError
 from tailsafe.extras import install_hint
 from tailsafe.files import check_new, new_folder, replacing
 from tailsafe.learning.spaces import ActionDescription
-from tailsafe.policies.policy import JSON_NAME, LARGEST_COST_INPUT, TENSORS_NAME, LoadedPolicy, load_policy, save_policy
+from tailsafe.policies.acting import LARGEST_COST_INPUT, LoadedPolicy
+from tailsafe.policies.policy import JSON_NAME, TENSORS_NAME, load_policy, save_policy
 from tailsafe.policies.pretrained import own_copy
 
 Format = Literal["safetensors", "onnx"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -15,138 +14,12 @@ from numpy.typing import NDArray
 from tailsafe._version import __version__
 from tailsafe.errors import InputError
 from tailsafe.learning.constraints import Constraints, stack_constraints
-from tailsafe.learning.interface import EnvironmentSpec
-from tailsafe.learning.spaces import ActionDescription, ObservationPart, ObservationSpace
+from tailsafe.learning.spaces import ActionDescription
+from tailsafe.policies.described_constraint import ConstraintDescription, Unit, discounted_length
+from tailsafe.policies.described_task import TaskDescription, or_none, read_actions
 from tailsafe.policies.reading import Fields, is_number
-from tailsafe.risk import SpectralRisk, StepSpectrum, parse_spectrum
 
 FORMAT = 1
-Unit = Literal["step", "discounted", "episode"]
-_DTYPES = ("float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
-# Of a limit that is asked for, where it stands at an end of the range.
-_ROUNDING = 1e-6
-
-
-@dataclass(frozen=True)
-class TaskDescription:
-    """The environments a policy was trained in; fields as in `EnvironmentSpec`.
-
-    largest_costs: inf where unknown. problem: the PROBLEM.json object of task `finite`. backend: the engine, if any.
-    observations: how the environment's own are flattened; None: they are vectors. source: how to build a user's
-    environment again (`envs.finding.Source.to_json`). metrics: numbers from `info` that were followed.
-    """
-
-    name: str
-    observation_size: int
-    cost_names: tuple[str, ...]
-    episode_length: int | None
-    largest_costs: tuple[float, ...]
-    limits: tuple[float, ...] | None = None
-    problem: Mapping[str, Any] | None = None
-    backend: str | None = None
-    observations: ObservationSpace | None = None
-    source: Mapping[str, Any] | None = None
-    metrics: tuple[str, ...] = ()
-
-    @property
-    def observation_space(self) -> ObservationSpace:
-        """What an observation of the environment looks like."""
-        return self.observations or ObservationSpace.flat(self.observation_size)
-
-    @classmethod
-    def of(
-        cls,
-        spec: EnvironmentSpec,
-        problem: Mapping[str, Any] | None = None,
-        backend: str | None = None,
-        source: Mapping[str, Any] | None = None,
-        metrics: Sequence[str] = (),
-    ) -> TaskDescription:
-        """From what a learner knows."""
-        return cls(
-            spec.name,
-            spec.observation_size,
-            spec.cost_names,
-            spec.episode_length,
-            spec.largest_costs,
-            spec.limits,
-            problem,
-            backend,
-            spec.observations,
-            source,
-            tuple(metrics),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "observation_size": self.observation_size,
-            "cost_names": list(self.cost_names),
-            "episode_length": self.episode_length,
-            "largest_costs": [_or_none(cost) for cost in self.largest_costs],
-            "limits": None if self.limits is None else list(self.limits),
-            "problem": None if self.problem is None else dict(self.problem),
-            "backend": self.backend,
-            "observations": None if self.observations is None else self.observations.to_json(),
-            "source": None if self.source is None else dict(self.source),
-            "metrics": list(self.metrics),
-        }
-
-    @classmethod
-    def from_json(cls, fields: Fields) -> TaskDescription:
-        observations = fields.optional("observations", fields.objects)
-        described = None if observations is None else _read_observations(observations)
-        if described is not None and described.size != fields.whole("observation_size", 1):
-            raise InputError(f"{fields.place}.observations make {described.size} numbers, not observation_size")
-        return cls(
-            name=fields.text("name"),
-            observation_size=fields.whole("observation_size", 1),
-            cost_names=fields.texts("cost_names"),
-            episode_length=fields.optional("episode_length", lambda key: fields.whole(key, 1)),
-            largest_costs=fields.numbers("largest_costs", or_inf=True),
-            limits=fields.optional("limits", fields.numbers),
-            problem=fields.optional("problem", lambda key: fields.object(key).data),
-            backend=fields.optional("backend", fields.text),
-            observations=described,
-            source=fields.optional("source", lambda key: fields.object(key).data),
-            metrics=fields.optional("metrics", fields.texts) or (),
-        )
-
-
-def _read_actions(fields: Fields) -> ActionDescription:
-    """`ActionDescription` from JSON; files of earlier versions have no shapes, types or combinations."""
-    kind = fields.choice("kind", ("box", "discrete"))
-    size = fields.whole("size", 1)
-    shape = fields.optional("shape", fields.wholes)
-    dtype = fields.choice("dtype", _DTYPES) if "dtype" in fields.data else "float32"
-    if kind == "discrete":
-        counts = fields.optional("counts", lambda key: fields.wholes(key, least=1))
-        starts = fields.wholes("starts", len(counts), -math.inf) if counts is not None else ()
-        if counts is not None and (math.prod(counts) != size or math.prod(shape or ()) != len(counts)):
-            raise InputError(f"{fields.place}.counts does not make {size} actions of its shape")
-        start = fields.optional("start", lambda key: fields.integer(key)) or 0
-        return ActionDescription("discrete", size, None, None, start, shape, dtype, counts, starts)
-    low, high = fields.numbers("low", size), fields.numbers("high", size)
-    if not all(a <= b for a, b in zip(low, high, strict=True)):
-        raise InputError(f"{fields.place}.high: no bound may be below its lower bound")
-    if shape is not None and math.prod(shape) != size:
-        raise InputError(f"{fields.place}.shape does not hold {size} numbers")
-    return ActionDescription("box", size, low, high, shape=shape, dtype=dtype)
-
-
-def _read_observations(fields: Sequence[Fields]) -> ObservationSpace:
-    """`ObservationSpace` from JSON."""
-    parts = []
-    for each in fields:
-        path = each.get("path")
-        if not (isinstance(path, list) and all(isinstance(k, str) or type(k) is int for k in path)):
-            raise InputError(f"{each.place}.path must be a list of keys and places")
-        shape = each.wholes("shape")
-        counts = each.optional("counts", partial(each.wholes, least=1))
-        if counts is not None and len(counts) != math.prod(shape):
-            raise InputError(f"{each.place}.counts has {len(counts)} entries for an array of shape {shape}")
-        parts.append(ObservationPart(tuple(path), shape, counts, each.wholes("starts", len(counts or ()), -math.inf)))
-    return ObservationSpace(tuple(parts))
 
 
 @dataclass(frozen=True)
@@ -177,93 +50,6 @@ class NetworkDescription:
             augmented=fields.flag("augmented"),
             clip_observation=fields.number("clip_observation"),
         )
-
-
-class LimitSpan(NamedTuple):
-    """Limits that one policy was trained for, in their unit. discounted_low: the lowest, on the discounted cost sum."""
-
-    low: float
-    high: float
-    discounted_low: float
-
-
-@dataclass(frozen=True)
-class ConstraintDescription:
-    """One constraint: the measure as given, its limit in the unit as given, and what the learner made of them.
-
-    risk_measure: SPEC. discounted_limit: on the discounted cost sum. eta (M,), alpha (M-1,): the step spectrum.
-    span: the limits that the policy was trained for, None if it was for one; `limit` is then the one it is asked for.
-    """
-
-    name: str
-    risk_measure: str
-    limit: float
-    unit: Unit
-    discounted_limit: float
-    eta: tuple[float, ...]
-    alpha: tuple[float, ...]
-    span: LimitSpan | None = None
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The lowest and the highest limit that it can be asked for."""
-        return (self.limit, self.limit) if self.span is None else (self.span.low, self.span.high)
-
-    def asked(self, limit: float) -> ConstraintDescription:
-        """The same for another limit of its range; an `InputError` outside."""
-        low, high = self.ends
-        if not low - _ROUNDING * abs(low) <= limit <= high + _ROUNDING * abs(high):
-            allowed = f"{low:g}..{high:g}/{self.unit}" if self.span else f"{low:g}/{self.unit} alone"
-            raise InputError(f"limit {limit:g}/{self.unit} of {self.name}: this policy was trained for {allowed}")
-        if self.span is None:
-            return self
-        limit = min(max(limit, low), high)
-        return replace(self, limit=limit, discounted_limit=self.span.discounted_low * (limit / low))
-
-    @property
-    def measure(self) -> SpectralRisk:
-        """The measure as given."""
-        return parse_spectrum(self.risk_measure)
-
-    @property
-    def steps(self) -> StepSpectrum:
-        """The step spectrum that stands for it."""
-        return StepSpectrum.normalized(self.eta, self.alpha)
-
-    def to_json(self) -> dict[str, Any]:
-        """What a policy file says; of a range where it begins and ends, since requests come and go."""
-        lowest = self.asked(self.ends[0])
-        return {
-            "name": self.name,
-            "risk_measure": self.risk_measure,
-            "limit": lowest.limit,
-            "unit": self.unit,
-            "discounted_limit": lowest.discounted_limit,
-            "eta": list(self.eta),
-            "alpha": list(self.alpha),
-        } | ({} if self.span is None else {"highest": self.span.high})
-
-    @classmethod
-    def from_json(cls, fields: Fields) -> ConstraintDescription:
-        described = cls(
-            name=fields.text("name"),
-            risk_measure=fields.text("risk_measure"),
-            limit=fields.number("limit"),
-            unit=cast(Unit, fields.choice("unit", get_args(Unit))),
-            discounted_limit=fields.number("discounted_limit"),
-            eta=fields.numbers("eta"),
-            alpha=fields.numbers("alpha"),
-        )
-        highest = fields.optional("highest", fields.number)
-        if highest is not None:
-            if not 0 < described.limit < highest:
-                raise InputError(f"{fields.place}.highest must be above the limit, which must be above zero")
-            described = replace(described, span=LimitSpan(described.limit, highest, described.discounted_limit))
-        try:
-            _ = described.measure, described.steps
-        except InputError as error:
-            raise InputError(f"{fields.place}: {error}") from None
-        return described
 
 
 @dataclass(frozen=True)
@@ -424,7 +210,7 @@ class PolicyDescription:
             "delta": [float(x) for x in delta],
             "gamma": self.gamma,
             "constraints": [constraint.to_json() for constraint in self.constraints],
-            "largest_return": [_or_none(largest) for largest in self.largest_return],
+            "largest_return": [or_none(largest) for largest in self.largest_return],
             "least_cells": self.least_cells,
             "algorithm": self.algorithm,
             "conditioned": self.conditioned,
@@ -445,7 +231,7 @@ class PolicyDescription:
             raise InputError(f"format is {found!r}; this version of tailsafe reads format {FORMAT}")
         described = cls(
             task=TaskDescription.from_json(fields.object("task")),
-            actions=_read_actions(fields.object("actions")),
+            actions=read_actions(fields.object("actions")),
             network=NetworkDescription.from_json(fields.object("network")),
             gamma=fields.number("gamma"),
             constraints=tuple(ConstraintDescription.from_json(entry) for entry in fields.objects("constraints")),
@@ -462,15 +248,3 @@ class PolicyDescription:
         )
         request = fields.optional("request", lambda key: fields.numbers(key, len(described.constraints)))
         return described if request is None else described.asked(request)
-
-
-def discounted_length(gamma: float, steps: int | None) -> float:
-    """The discounted sum of ones over `steps` steps, or over endless ones."""
-    if steps is None:
-        return 1 / (1 - gamma) if gamma < 1 else math.inf
-    return float(steps) if gamma == 1 else (1 - gamma**steps) / (1 - gamma)
-
-
-def _or_none(value: float) -> float | None:
-    """JSON has no infinity."""
-    return value if math.isfinite(value) else None

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from tailsafe._version import __version__
 from tailsafe.learning.actions import LOG_STD_RANGE
 from tailsafe.learning.networks import SLOPE
-from tailsafe.policies.policy import LARGEST_COST_INPUT, LoadedPolicy
+from tailsafe.policies.acting import LARGEST_COST_INPUT, LoadedPolicy
 
 if TYPE_CHECKING:
     from onnx import ModelProto

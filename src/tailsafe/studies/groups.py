@@ -20,10 +20,11 @@ from tailsafe.policies.policy import TENSORS_NAME
 from tailsafe.studies.times import training_times
 from tailsafe.training.config import TrainConfig
 from tailsafe.training.failures import failure
+from tailsafe.training.members import POLICY
 from tailsafe.training.multirun import of_equal_width, programs, trained
 from tailsafe.training.progress import make_progress
-from tailsafe.training.session import POLICY, RunInterrupted, SessionResult, Stop
-from tailsafe.training.signals import Signals
+from tailsafe.training.session import SessionResult
+from tailsafe.training.signals import RunInterrupted, Signals, Stop
 from tailsafe.training.train import seed_folders
 from tailsafe.viz.run import read_curves
 

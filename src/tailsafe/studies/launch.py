@@ -12,7 +12,7 @@ from typing import Any
 from tailsafe.errors import InputError
 from tailsafe.extras import install_hint
 from tailsafe.studies.groups import Job, Outcome, broken, finished
-from tailsafe.training.session import RunInterrupted
+from tailsafe.training.signals import RunInterrupted
 
 LAUNCHERS = ("here", "ray")
 # How often a job is given to another worker of a cluster when its own has died.

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tailsafe.evaluation.verdict import Evaluation, evaluate
+from tailsafe.evaluation.report import Evaluation
+from tailsafe.evaluation.verdict import evaluate
 
 SEED = 0
 

@@ -7,15 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tailsafe.evaluation.verdict import (
-    BOOTSTRAP_MET,
-    LEAST_TAIL,
-    Interval,
-    Verdict,
-    student_interval,
-    tail_episodes,
-    verdict,
-)
+from tailsafe.evaluation.bounds import Interval, student_interval
+from tailsafe.evaluation.constraint_report import BOOTSTRAP_MET, LEAST_TAIL, Verdict, tail_episodes, verdict
 from tailsafe.risk import SpectralRisk
 from tailsafe.studies.groups import Rows
 from tailsafe.studies.statistics import CONFIDENCE, risk_over_runs

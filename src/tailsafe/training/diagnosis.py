@@ -31,10 +31,12 @@ from tailsafe.files import open_text
 from tailsafe.learning.batches import Minibatch, as_segments, initial_states, minibatches_of
 from tailsafe.learning.chunks import Chunk
 from tailsafe.learning.trust_region import conjugate_gradient
-from tailsafe.policies.policy import LoadedPolicy, load_policy
+from tailsafe.policies.acting import LoadedPolicy
+from tailsafe.policies.policy import load_policy
 from tailsafe.training.config import TrainConfig
+from tailsafe.training.members import METRICS
 from tailsafe.training.plan import Plan, make_plan
-from tailsafe.training.session import METRICS, reopen
+from tailsafe.training.saved_runs import reopen
 from tailsafe.training.train import read_config
 
 FILE_NAME, PICTURE_NAME = "diagnosis.json", "diagnosis.png"

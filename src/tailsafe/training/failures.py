@@ -1,4 +1,4 @@
-"""Runs that failed while others beside them continued: what their folders say. Imports nothing that is slow."""
+"""Runs whose numbers are no longer finite, and what the folders of such runs say. Imports nothing that is slow."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from pathlib import Path
 from tailsafe.errors import InputError
 from tailsafe.files import read_object
 
-# In the folder of such a run: what happened.
+# In the folder of a run that failed while others beside it continued: what happened.
 FAILED = "failed.json"
+
+
+class NonFiniteError(RuntimeError):
+    """A number of the run is no longer finite; the last good checkpoint stays."""
 
 
 def failure(folder: Path) -> str | None:

@@ -14,11 +14,12 @@ from tailsafe.fields import settings_of
 from tailsafe.physics.compilation import prepare_jax
 from tailsafe.training.config import TrainConfig
 from tailsafe.training.lock import held
+from tailsafe.training.members import CONFIG, shared_steps
 from tailsafe.training.plan import Plan, make_plan
 from tailsafe.training.progress import Progress, make_progress
-from tailsafe.training.session import CONFIG, SessionResult, Stop, shared_steps
+from tailsafe.training.session import SessionResult
 from tailsafe.training.settings import RunSettings
-from tailsafe.training.signals import Signals
+from tailsafe.training.signals import Signals, Stop
 from tailsafe.training.train import (
     all_folders,
     check_log,

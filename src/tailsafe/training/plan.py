@@ -22,7 +22,7 @@ from tailsafe.fields import settings_of
 from tailsafe.learning.actions import DiscreteActions
 from tailsafe.learning.constraints import Constraints, stack_constraints
 from tailsafe.learning.interface import EnvironmentSpec, HostEnvironments, JaxEnvironments
-from tailsafe.policies.metadata import discounted_length
+from tailsafe.policies.described_constraint import discounted_length
 from tailsafe.risk import SpectralRisk, StepSpectrum, parse_spectrum
 from tailsafe.tabular.problem import FiniteCMDP
 from tailsafe.training.config import UNITS, Constraint, Limit, TrainConfig, Unit, make_constraints

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from tailsafe.envs.jax_user import JaxStage, JaxUserEnvironments
 from tailsafe.envs.user import GymnasiumEnvironments
 from tailsafe.errors import InputError
+from tailsafe.policies.policy import load_policy
 from tailsafe.training.plan import Plan
 from tailsafe.training.policy_file import share_policy
 
@@ -30,7 +30,7 @@ def rehearse(plan: Plan, learner: Any) -> None:
     try:
         with TemporaryDirectory() as folder:
             share_policy(Path(folder), plan, learner, 0)
-            policy = import_module("tailsafe.policies.policy").load_policy(folder)
+            policy = load_policy(folder)
         described = policy.description
         if (described.actions, described.task.observations) != (plan.spec.native_actions, plan.spec.observations):
             raise InputError("its spaces are others when they are read back from a policy file")

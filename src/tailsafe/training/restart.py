@@ -9,7 +9,7 @@ from pathlib import Path
 from tailsafe.errors import InputError
 from tailsafe.training.failures import FAILED
 from tailsafe.training.logs import SESSIONS
-from tailsafe.training.session import CHECKPOINTS, METRICS, POLICY
+from tailsafe.training.members import CHECKPOINTS, METRICS, POLICY
 from tailsafe.training.sinks import TENSORBOARD
 from tailsafe.training.validation import FOLDER as VALIDATION
 

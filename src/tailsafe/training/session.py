@@ -9,80 +9,32 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tailsafe.algorithms.state import PrimalState
-from tailsafe.checkpoints import (
-    Arrays,
-    Checkpoints,
-    Content,
-    from_arrays,
-    latest_common,
-    pass_over,
-    readable,
-    to_arrays,
-)
 from tailsafe.envs.user import GymnasiumEnvironments
-from tailsafe.errors import InputError
 from tailsafe.files import write_json
 from tailsafe.physics.compilation import make_room
 from tailsafe.training.failures import FAILED, failure
-from tailsafe.training.logs import CsvLog, Row, begin_session, last_shipped, make_row, missed, note_shipped
-from tailsafe.training.loop import DeviceLoop, HostLoop, RunState, cleared, finite_flags
+from tailsafe.training.logs import CsvLog, Row, begin_session, make_row, missed, note_shipped
+from tailsafe.training.loop import RunState, cleared, finite_flags
+from tailsafe.training.members import METRICS, POLICY, PlannedRun, not_shipped, to_train
 from tailsafe.training.plan import Plan
 from tailsafe.training.policy_file import share_policy
 from tailsafe.training.progress import Progress
 from tailsafe.training.rehearsal import rehearse
+from tailsafe.training.saved_runs import SavedRuns, arrays_of, loop_of
+from tailsafe.training.signals import RunInterrupted, Stop
 from tailsafe.training.sinks import Sink, open_sinks
 from tailsafe.training.start import check_fits, read_start, started
-from tailsafe.training.storage import storing
 from tailsafe.training.validation import Choice, Validations
-
-CONFIG, METRICS, CHECKPOINTS, POLICY = "config.json", "metrics.csv", "checkpoints", "policy"
-_STATE, _ENVIRONMENTS = "state/", "environments/"
-
-
-class RunInterrupted(KeyboardInterrupt):
-    """A signal stopped the run after it was saved."""
-
-    def __init__(self, folder: Path, steps: int, number: int) -> None:
-        super().__init__(f"stopped and saved at {steps:,} steps; continue with: tailsafe resume {folder}")
-        self.folder, self.steps, self.signal = folder, steps, number
-
-
-class NonFiniteError(RuntimeError):
-    """A number of the run is no longer finite; the last good checkpoint stays."""
-
 
 # Called with every row of the log and the `seed` it is of; False ends the run there.
 Callback = Callable[[Row], Any]
-
-
-class Stop(Protocol):
-    """Source of stop requests. caught: the signal, if it was one."""
-
-    caught: int | None
-
-    def wanted(self) -> bool:
-        """Whether to stop after the running updates."""
-        ...
-
-    def settle(self) -> None:
-        """Told after the first updates: from now on a stop is worth waiting for."""
-        ...
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """One run of a session: what it is, its seed, where its files are."""
-
-    plan: Plan
-    seed: int
-    folder: Path
 
 
 @dataclass(frozen=True)
@@ -115,15 +67,14 @@ class Session:
         # A run that failed beside others stays given up, unless it is tried again by itself.
         given_up = [(member.folder, failure(member.folder)) for member in members] if len(members) > 1 else []
         self._failed = {place: why for place, why in given_up if why is not None}
-        self._members = _to_train([member for member in members if member.folder not in self._failed])
+        self._members = to_train([member for member in members if member.folder not in self._failed])
         self._folder = folder
         self._progress = progress
         self._stop = stop
         self._callback = callback
         self._ended = False
-        self._fresh = False  # whether there was no checkpoint to begin from
         self._last: dict[Path, Row] = {}
-        self._checkpoints = [Checkpoints(member.folder / CHECKPOINTS) for member in self._members]
+        self._saved = SavedRuns(self._members, folder)
 
     def run(self) -> SessionResult:
         """Train; what was reached so far is on the disk, whatever happens."""
@@ -131,7 +82,7 @@ class Session:
             return SessionResult(0, 0.0, self._failed)
         plan, total = self._members[0].plan, self._members[0].plan.total_updates
         make_room()
-        loop = self._loop = _loop_of(self._members)
+        loop = self._loop = loop_of(self._members)
         self._flags = jax.vmap(finite_flags) if loop.several else finite_flags
         name = f"{plan.text} seed {self._members[0].seed}"
         if len(self._members) > 1:
@@ -140,11 +91,11 @@ class Session:
         self._progress.start(name, steps, {cost.name: cost.unit for cost in plan.logged_costs})
         if steps != asked:
             self._progress.say(f"{asked:,} steps rounded up to whole updates of {plan.steps_per_update:,}")
-        state, updates, seconds = self._restored(loop.begin())
+        state, updates, seconds = self._saved.restored(loop)
         if updates == 0:
             rehearse(plan, self._own(state.learner, 0))
-        with self._storing():
-            if self._fresh and any(member.plan.config.start is not None for member in self._members):
+        with self._saved.storing():
+            if self._saved.fresh and any(member.plan.config.start is not None for member in self._members):
                 state = self._started(state)
                 self._save(state, 0, 0.0)  # from here on the run's folder is enough
             for member in self._members:
@@ -170,13 +121,13 @@ class Session:
                     now = time.monotonic()
                     # Of this stretch; the first one of a session compiles.
                     speed = self._steps(updates - marked_at) / max(now - marked, 1e-9)
-                    with self._storing():
+                    with self._saved.storing():
                         state = self._log(state, updates, seconds, speed, sinks)
                     marked, marked_at = now, updates
                 stop = self._stop.wanted()
                 if updates % save_every == 0 or finished or stop or self._ended:
                     self._check(state, updates)
-                    with self._storing():
+                    with self._saved.storing():
                         self._save(state, updates, seconds)
                 if self._ended:
                     break
@@ -188,7 +139,7 @@ class Session:
                 self._ship_late(state, updates)
         finally:
             self._validations.close()
-            for close in [one.close for own in sinks for one in own] + [each.close for each in self._checkpoints]:
+            for close in [one.close for own in sinks for one in own] + [self._saved.close]:
                 # Where the disk is full, that has been said.
                 with contextlib.suppress(OSError):
                     close()
@@ -235,7 +186,7 @@ class Session:
         if not self._validations.due(updates):
             return state
         learners = {i: self._own(state.learner, i) for i, _ in self._healthy()}
-        with self._storing():
+        with self._saved.storing():
             risks, errors = map(jnp.asarray, self._validations.of(learners, updates, self._steps(updates)))
         learner = state.learner
         if not isinstance(learner, PrimalState):
@@ -249,7 +200,7 @@ class Session:
 
     def _ship(self, members: Mapping[int, PlannedRun], updates: int) -> None:
         """At the end: of the validated policies, the one that is shipped."""
-        with self._storing():
+        with self._saved.storing():
             choices = self._validations.ship(list(members))
             for member in members.values():
                 note_shipped(member.folder, updates)
@@ -258,11 +209,11 @@ class Session:
 
     def _ship_late(self, state: RunState, updates: int) -> None:
         """A run may end between its last checkpoint and its policy: ship what it would have shipped."""
-        late = {i: member for i, member in self._healthy() if _not_shipped(member.folder, updates)}
+        late = {i: member for i, member in self._healthy() if not_shipped(member.folder, updates)}
         if not late:
             return
         self._progress.say(f"{self._folder}: was stopped before its policy was written; doing that now")
-        with self._storing():
+        with self._saved.storing():
             for i, member in late.items():
                 share_policy(member.folder / POLICY, member.plan, self._own(state.learner, i), self._steps(updates))
         self._ship(late, updates)
@@ -273,62 +224,11 @@ class Session:
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def _save(self, state: RunState, updates: int, seconds: float) -> None:
-        arrays = {_STATE + name: array for name, array in to_arrays(state).items()}
-        snapshot = self._loop.snapshot()
-        if snapshot is not None:
-            arrays |= {_ENVIRONMENTS + name: array for name, array in snapshot.items()}
+        arrays = arrays_of(self._loop, state)
         meta = {"updates": updates, "steps": self._steps(updates), "seconds": seconds}
         for i, member in self._healthy():
-            self._checkpoints[i].save(self._steps(updates), self._own(arrays, i), meta)
+            self._saved.save(i, self._steps(updates), self._own(arrays, i), meta)
             share_policy(member.folder / POLICY, member.plan, self._own(state.learner, i), self._steps(updates))
-
-    def _restored(self, state: RunState) -> tuple[RunState, int, float]:
-        """The state of the last good checkpoint, its updates and seconds; the beginning if there is none."""
-        passed: dict[int, str] = {}
-        for steps, contents in readable(self._checkpoints, passed):
-            try:
-                restored = self._fitted(state, contents)
-            except (LookupError, TypeError, ValueError) as error:
-                pass_over(passed, steps, f"it is of another version of tailsafe ({' '.join(str(error).split())})")
-                continue
-            with self._storing():
-                for checkpoints in self._checkpoints:
-                    for unusable in passed:
-                        checkpoints.set_aside(unusable)
-                    checkpoints.drop_after(steps)
-            return restored
-        if passed:
-            reasons = "; ".join(f"{steps}: {reason}" for steps, reason in sorted(passed.items()))
-            raise InputError(
-                f"{self._folder}: none of its checkpoints can be used ({reasons}). Nothing was changed; set them aside "
-                f"and begin again with: tailsafe resume --restart {self._folder}"
-            )
-        counts = [len(checkpoints.steps()) for checkpoints in self._checkpoints]
-        # One each: the first ones were being written. More: the runs were resumed apart since.
-        if len(counts) > 1 and max(counts) > 1 and not shared_steps(self._members):
-            ahead = self._members[counts.index(max(counts))].folder
-            raise InputError(
-                f"{self._folder}: its runs have no checkpoint in common and cannot be resumed together; finish them "
-                f"one by one, as with: tailsafe resume {ahead}"
-            )
-        for checkpoints in self._checkpoints:
-            checkpoints.drop_after(-1)
-        self._fresh = True
-        return state, 0, 0.0
-
-    def _fitted(self, state: RunState, contents: list[Content]) -> tuple[RunState, int, float]:
-        """A state like `state` from what every run's checkpoint holds. Raises where it does not fit."""
-        arrays: Arrays = contents[0][0]
-        if self._loop.several:
-            rows = [each for each, _ in contents]
-            # Where runs are spread over devices, copies of the last one fill the row up.
-            rows += [rows[-1]] * (self._loop.width - len(rows))
-            arrays = {name: np.stack([each[name] for each in rows]) for name in rows[0]}
-        meta = contents[0][1]
-        return _put_back(self._loop, state, arrays), int(meta["updates"]), float(meta["seconds"])
-
-    def _storing(self) -> contextlib.AbstractContextManager[None]:
-        return storing(self._folder, self._checkpoints[0])
 
     def _started(self, state: RunState) -> RunState:
         """The beginning, from the policies that the runs start from."""
@@ -381,7 +281,7 @@ class Session:
     def _give_up(self, i: int, name: str, updates: int) -> None:
         """Mark a run as failed; others beside it continue."""
         member = self._members[i]
-        last = self._checkpoints[i].steps()
+        last = self._saved.steps(i)
         kept = f"the checkpoint at {last[-1]:,} steps is good" if last else "there is no checkpoint yet"
         message = (
             f"{name} is not finite at {self._steps(updates):,} steps (seed {member.seed}); {kept}. Try a lower "
@@ -391,12 +291,6 @@ class Session:
         write_json(member.folder / FAILED, {"error": message})
         if self._healthy():  # else the caller says it
             self._progress.say(f"{member.folder}: given up: {message}")
-
-
-def _not_shipped(folder: Path, updates: int) -> bool:
-    """Whether a run that has reached its end still lacks its policy. Older runs do not say: those that have none."""
-    shipped = last_shipped(folder)
-    return not (folder / POLICY).is_dir() if shipped is None else shipped < updates
 
 
 def _choice_words(choice: Choice, plan: Plan) -> str:
@@ -411,63 +305,3 @@ def _choice_words(choice: Choice, plan: Plan) -> str:
     else:
         why = f"none of {choice.finalists} played again stays under the limits; it comes closest"
     return f"ships the policy at {entry.steps:,} steps ({why}): {found}"
-
-
-def _loop_of(members: Sequence[PlannedRun]) -> DeviceLoop | HostLoop:
-    plan = members[0].plan
-    seeds = [member.seed for member in members]
-    if not plan.on_device:
-        return HostLoop(plan.algorithm, plan.environments, plan.settings, seeds[0])  # type: ignore[arg-type]
-    settings = [member.plan.settings for member in members]
-    # Seeds of one plan share its settings; then there is nothing to stack.
-    alike = all(one is plan.settings for one in settings)
-    return DeviceLoop(plan.algorithm, plan.environments, plan.settings if alike else settings, seeds)  # type: ignore[arg-type]
-
-
-def reopen(plan: Plan, folder: Path) -> tuple[DeviceLoop | HostLoop, RunState, int]:
-    """One run at its newest checkpoint: its loop, its state and its steps. Nothing in the folder is changed."""
-    checkpoints = Checkpoints(folder / CHECKPOINTS)
-    try:
-        found = latest_common([checkpoints])
-    finally:
-        checkpoints.close()
-    if found is None:
-        raise InputError(f"{folder}: has no checkpoint to look into; train for longer, or copy its checkpoints along")
-    steps, contents = found
-    loop = _loop_of([PlannedRun(plan, plan.config.seed, folder)])
-    try:
-        return loop, _put_back(loop, loop.begin(), contents[0][0]), steps
-    except (LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{folder}: its checkpoints are of another version of tailsafe ({error})") from None
-
-
-def _put_back(loop: DeviceLoop | HostLoop, state: RunState, arrays: Arrays) -> RunState:
-    """A checkpoint's arrays in the place of a fresh state, environments included."""
-    own = {name.removeprefix(_STATE): array for name, array in arrays.items() if name.startswith(_STATE)}
-    state = from_arrays(state, own)
-    snapshot = {
-        name.removeprefix(_ENVIRONMENTS): array for name, array in arrays.items() if name.startswith(_ENVIRONMENTS)
-    }
-    return loop.restore(snapshot or None, state)
-
-
-def _to_train(members: list[PlannedRun]) -> list[PlannedRun]:
-    """Those that can be trained together: without those that somebody trained beyond the end planned here, whose later
-    checkpoints must stay; and where the others have no checkpoint in common, without those that are complete.
-    """
-    further = [member for member in members if max(_steps_of(member), default=0) > member.plan.total_steps]
-    members = [member for member in members if member not in further] or further[:1]
-    if shared_steps(members):
-        return members
-    left = [member for member in members if max(_steps_of(member), default=0) < member.plan.total_steps]
-    return left or members
-
-
-def shared_steps(members: Sequence[PlannedRun]) -> set[int]:
-    """At which steps all of these runs have a checkpoint; those that were given up do not count."""
-    steps = [set(_steps_of(member)) for member in members if len(members) == 1 or failure(member.folder) is None]
-    return set.intersection(*steps) if steps else set()
-
-
-def _steps_of(member: PlannedRun) -> list[int]:
-    return Checkpoints(member.folder / CHECKPOINTS).steps()

@@ -9,12 +9,35 @@ import signal
 import sys
 import threading
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 STOPPING = b"\nstopping as soon as all is saved; once more stops at once\n"
 # Seconds from a signal to the end of a process that has nothing to save, or was asked twice.
 PATIENCE, ASKED_TWICE = 5.0, 2.0
 _WATCHED = (signal.SIGINT, signal.SIGTERM)
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """A signal stopped the run after it was saved."""
+
+    def __init__(self, folder: Path, steps: int, number: int) -> None:
+        super().__init__(f"stopped and saved at {steps:,} steps; continue with: tailsafe resume {folder}")
+        self.folder, self.steps, self.signal = folder, steps, number
+
+
+class Stop(Protocol):
+    """Source of stop requests. caught: the signal, if it was one."""
+
+    caught: int | None
+
+    def wanted(self) -> bool:
+        """Whether to stop after the running updates."""
+        ...
+
+    def settle(self) -> None:
+        """Told after the first updates: from now on a stop is worth waiting for."""
+        ...
 
 
 class Signals:

@@ -20,7 +20,8 @@ from tailsafe.envs.training import FINITE
 from tailsafe.errors import InputError
 from tailsafe.files import read_object
 from tailsafe.learning.actions import DiscreteActions
-from tailsafe.policies.policy import FOLDER, LoadedPolicy, load_policy
+from tailsafe.policies.acting import LoadedPolicy
+from tailsafe.policies.policy import FOLDER, load_policy
 from tailsafe.policies.pretrained import is_pretrained, pretrained_folder
 from tailsafe.training.config import Constraint, TrainConfig
 from tailsafe.training.loop import RunState

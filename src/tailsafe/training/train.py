@@ -24,25 +24,16 @@ from tailsafe.physics.compilation import prepare_jax
 from tailsafe.policies.pretrained import is_pretrained
 from tailsafe.risk import SpectralRisk
 from tailsafe.training.config import Limit, TrainConfig, Unit
+from tailsafe.training.failures import NonFiniteError
 from tailsafe.training.lock import LOCK, held
 from tailsafe.training.logs import CsvLog
+from tailsafe.training.members import CHECKPOINTS, CONFIG, METRICS, POLICY, PlannedRun
 from tailsafe.training.plan import Plan, make_plan
 from tailsafe.training.progress import Progress, make_progress
 from tailsafe.training.restart import set_run_aside
-from tailsafe.training.session import (
-    CHECKPOINTS,
-    CONFIG,
-    METRICS,
-    POLICY,
-    Callback,
-    NonFiniteError,
-    PlannedRun,
-    Session,
-    SessionResult,
-    Stop,
-)
+from tailsafe.training.session import Callback, Session, SessionResult
 from tailsafe.training.settings import parsed
-from tailsafe.training.signals import Signals
+from tailsafe.training.signals import Signals, Stop
 from tailsafe.training.sinks import check_sinks
 from tailsafe.training.start import check_fits, constraints_of, following, read_start
 from tailsafe.training.versions import versions, warn_of_differences

@@ -27,21 +27,14 @@ from tailsafe.physics.compilation import prepare_jax
 from tailsafe.risk import SpectralRisk
 from tailsafe.terminal import printable
 from tailsafe.training.config import Limit, TrainConfig, Unit
+from tailsafe.training.failures import NonFiniteError
 from tailsafe.training.lock import held
 from tailsafe.training.logs import Row
+from tailsafe.training.members import CONFIG
 from tailsafe.training.plan import Plan
-from tailsafe.training.search_space import (
-    Choices,
-    Range,
-    Space,
-    as_text,
-    default_space,
-    parse_space,
-    refused_dropped,
-)
-from tailsafe.training.session import CONFIG, NonFiniteError, RunInterrupted, Stop
+from tailsafe.training.search_space import Choices, Range, Space, as_text, default_space, parse_space, refused_dropped
 from tailsafe.training.settings import parsed, resolved_values
-from tailsafe.training.signals import Signals
+from tailsafe.training.signals import RunInterrupted, Signals, Stop
 from tailsafe.training.sinks import check_sinks
 from tailsafe.training.train import Run, planned, resume, train
 from tailsafe.training.trials import Outcome, Trial, Tuning, excess, row_score, score

@@ -14,9 +14,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -29,13 +28,12 @@ from tailsafe.errors import InputError
 from tailsafe.evaluation.environments import BatchStage, Stage
 from tailsafe.evaluation.episodes import LONGEST_EPISODE
 from tailsafe.files import replacing
+from tailsafe.policies.acting import LoadedPolicy
+from tailsafe.policies.policy import load_policy
 from tailsafe.tasks import TASKS
 from tailsafe.training.plan import Plan
 from tailsafe.training.policy_file import describe_policy, share_policy
 from tailsafe.training.settled import DevicePlay, Played, play_settled
-
-if TYPE_CHECKING:
-    from tailsafe.policies.policy import LoadedPolicy
 
 FOLDER, TABLE = "validation", "validation.csv"
 POLICY = "policy"
@@ -104,7 +102,7 @@ class Validation:
     def policy(self, learner: Any, steps: int) -> LoadedPolicy:
         """What would be shipped now."""
         algorithm = self._plan.algorithm
-        return import_module("tailsafe.policies.policy").LoadedPolicy(  # type: ignore[no-any-return]
+        return LoadedPolicy(
             describe_policy(self._plan, steps),
             algorithm.shared_policy(learner),
             learner.normalizer,
@@ -149,7 +147,7 @@ class Validation:
     def _kept(self, entry: Entry) -> LoadedPolicy | None:
         """The policy that was validated; None if its file was damaged since."""
         try:
-            return import_module("tailsafe.policies.policy").load_policy(self._folder / entry.folder)  # type: ignore[no-any-return]
+            return load_policy(self._folder / entry.folder)
         except InputError:
             return None
 

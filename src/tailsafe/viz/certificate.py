@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tailsafe.viz.figures import BLUE, GREY, RED, check_target, new_figure, save, tidy
 
 if TYPE_CHECKING:
-    from tailsafe.evaluation.certificate import Certificate
+    from tailsafe.evaluation.search_outcome import Certificate
 
 
 def draw_certificate(certificate: Certificate, path: Path) -> None:

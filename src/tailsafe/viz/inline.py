@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tailsafe.errors import InputError
-from tailsafe.evaluation.verdict import Evaluation
+from tailsafe.evaluation.report import Evaluation
 from tailsafe.policies.pretrained import own_copy
 from tailsafe.viz.run import draw_curves, draw_evaluation, read_curves, run_folders
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from tailsafe.envs.host import float64_on_host
-from tailsafe.policies.policy import LoadedPolicy
+from tailsafe.policies.acting import LoadedPolicy
 from tailsafe.tasks import Task
 from tailsafe.tasks.goal import GOAL_RADIUS
 from tailsafe.tasks.navigation import GOAL_RGBA, HAZARD_RADIUS, HAZARD_RGBA, ROBOT_RGBA

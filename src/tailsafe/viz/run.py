@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailsafe.errors import InputError
-from tailsafe.evaluation.verdict import ConstraintReport, Evaluation
+from tailsafe.evaluation.constraint_report import ConstraintReport
+from tailsafe.evaluation.report import Evaluation
 from tailsafe.files import open_text, read_object
 from tailsafe.risk import quantile
 from tailsafe.training.logs import per

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tailsafe.errors import InputError, place_of
 from tailsafe.evaluation.environments import Stage, open_user_stage
 from tailsafe.evaluation.episodes import SEED_OFFSET
-from tailsafe.policies.policy import LoadedPolicy
+from tailsafe.policies.acting import LoadedPolicy
 
 # Of an episode whose length nobody states.
 _STEPS = 1000

@@ -14,7 +14,7 @@ from tailsafe.errors import InputError
 from tailsafe.evaluation.environments import built_in
 from tailsafe.extras import install_hint
 from tailsafe.files import check_writable, replacing
-from tailsafe.policies.policy import LoadedPolicy
+from tailsafe.policies.acting import LoadedPolicy
 from tailsafe.viz.scenes import Scene, user_scenes
 from tailsafe.viz.walk import task_of, walk
 

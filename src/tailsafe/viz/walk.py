@@ -15,7 +15,7 @@ from tailsafe.envs.training import task_spec
 from tailsafe.errors import InputError
 from tailsafe.evaluation.environments import check_fits
 from tailsafe.evaluation.episodes import SEED_OFFSET
-from tailsafe.policies.policy import LoadedPolicy
+from tailsafe.policies.acting import LoadedPolicy
 from tailsafe.tasks import TASKS, Task
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tailsafe.evaluation.verdict import Interval
+from tailsafe.evaluation.bounds import Interval
 from tailsafe.risk import quantile
 from tailsafe.training.logs import per
 from tailsafe.viz.report.data import Judged

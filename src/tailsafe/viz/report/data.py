@@ -11,10 +11,12 @@ from typing import Any, cast
 import numpy as np
 
 from tailsafe.errors import InputError
+from tailsafe.evaluation.bounds import Interval
+from tailsafe.evaluation.constraint_report import BOOTSTRAP_MET, Verdict
 from tailsafe.evaluation.episodes import TABLE_NAME, Episodes, read_episodes
 from tailsafe.evaluation.front import FILE_NAME as FRONT
 from tailsafe.evaluation.played import environment_text
-from tailsafe.evaluation.verdict import BOOTSTRAP_MET, FILE_NAME, Interval, Verdict
+from tailsafe.evaluation.report import FILE_NAME
 from tailsafe.files import open_text, read_object
 from tailsafe.policies.policy import FOLDER as POLICY
 from tailsafe.policies.policy import JSON_NAME as POLICY_NAME

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailsafe.evaluation.verdict import BOOTSTRAP_MET, Interval, Verdict, student_interval
+from tailsafe.evaluation.bounds import Interval, student_interval
+from tailsafe.evaluation.constraint_report import BOOTSTRAP_MET, Verdict
 from tailsafe.viz.report.charts import number, whole
 from tailsafe.viz.report.data import Judged, Metric, Run
 
