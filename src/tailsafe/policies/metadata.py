@@ -15,6 +15,7 @@ from tailsafe._version import __version__
 from tailsafe.errors import InputError
 from tailsafe.learning.constraints import Constraints, stack_constraints
 from tailsafe.learning.spaces import ActionDescription
+from tailsafe.policies.answers import Answers
 from tailsafe.policies.described_constraint import ConstraintDescription, Unit, discounted_length
 from tailsafe.policies.described_task import TaskDescription, or_none, read_actions
 from tailsafe.policies.reading import Fields, is_number
@@ -59,7 +60,7 @@ class PolicyDescription:
     largest_return: the largest discounted sum of each cost, inf where unknown. least_cells: see
     `stack_constraints`. conditioned: whether the policy sees the dual variables. steps: environment steps of training.
     regions: of a range of limits, 0 without one (see `learning.limit_range`). certificate: what `tailsafe certify`
-    proved, if anything.
+    proved, if anything. answers: where in the range requests are answered, None: each where it is.
     """
 
     task: TaskDescription
@@ -75,6 +76,7 @@ class PolicyDescription:
     version: str = __version__
     certificate: Mapping[str, Any] | None = None
     regions: int = 0
+    answers: Answers | None = None
 
     def __post_init__(self) -> None:
         costs = len(self.task.cost_names)
@@ -89,6 +91,8 @@ class PolicyDescription:
             raise InputError("network.fixed_log_std is for actions in a box; these are discrete")
         if self.ranged != (self.regions > 1) or (self.ranged and not self.conditioned):
             raise InputError(f"regions is {self.regions}; it must be above 1 with a range of limits, else 0")
+        if self.answers is not None and not self.ranged:
+            raise InputError("answers are for a range of limits; this policy has one limit for each cost")
         for name, lowest in (
             ("largest_return", min(self.largest_return)),
             ("task.largest_costs", min(self.task.largest_costs)),
@@ -118,8 +122,8 @@ class PolicyDescription:
 
     @property
     def position(self) -> float:
-        """Where in the range the request is, from 0 to 1: limits of several costs move together, so that of the most
-        cautious one.
+        """Where in the range the policy acts, from 0 to 1. Limits of several costs move together: the most cautious one
+        says where the request is, and `answers` where it is answered.
         """
         return float(self.positions(np.asarray([self.request]))[0])
 
@@ -130,7 +134,8 @@ class PolicyDescription:
             return np.zeros(len(limits), limits.dtype)
         ratios = [np.maximum(limits[:, i] / span.low, 1.0) for i, span in spans]
         places = [np.log(r) / math.log(span.high / span.low) for r, (_, span) in zip(ratios, spans, strict=True)]
-        return np.asarray(np.clip(np.min(places, axis=0), 0.0, 1.0))
+        requested = np.asarray(np.clip(np.min(places, axis=0), 0.0, 1.0))
+        return requested if self.answers is None else self.answers.to(requested)
 
     def asked(self, limits: float | Sequence[float]) -> PolicyDescription:
         """The same policy, asked for a limit: one for all costs or one for each, in the units of training."""
@@ -220,7 +225,9 @@ class PolicyDescription:
 
     def _optional(self) -> dict[str, Any]:
         """What few policies have."""
-        found = {"regions": self.regions, "request": list(self.request)} if self.ranged else {}
+        found: dict[str, Any] = {"regions": self.regions, "request": list(self.request)} if self.ranged else {}
+        if self.answers is not None:
+            found["answers"] = self.answers.to_json()
         return found | ({} if self.certificate is None else {"certificate": dict(self.certificate)})
 
     @classmethod
@@ -245,6 +252,7 @@ class PolicyDescription:
             version=fields.text("version"),
             certificate=fields.optional("certificate", lambda key: fields.object(key).data),
             regions=fields.optional("regions", lambda key: fields.whole(key, 2)) or 0,
+            answers=fields.optional("answers", lambda key: Answers.from_json(fields.object(key))),
         )
         request = fields.optional("request", lambda key: fields.numbers(key, len(described.constraints)))
         return described if request is None else described.asked(request)

@@ -169,7 +169,7 @@ def _features(graph: _Graph, policy: LoadedPolicy) -> str:
 
 
 def _position(graph: _Graph, policy: LoadedPolicy) -> str:
-    """(N, 1): where in the range the requests are, see `PolicyDescription.positions`."""
+    """(N, 1): where in the range the policy acts, see `PolicyDescription.positions`."""
     spans = [(i, one.span) for i, one in enumerate(policy.description.constraints) if one.span is not None]
     columns = graph.constant("limit.columns", [i for i, _ in spans], np.int64)
     asked = graph.node("Gather", ["limit", columns], "ranged_limits", axis=1)
@@ -177,7 +177,18 @@ def _position(graph: _Graph, policy: LoadedPolicy) -> str:
     width = graph.constant("limit.width", [math.log(span.high / span.low) for _, span in spans])
     of_low = graph.node("Div", [graph.node("Max", [asked, low], "at_least_low"), low], "of_low")
     places = graph.node("Div", [graph.node("Log", [of_low], "above"), width], "places")
-    return graph.clip(graph.node("ReduceMin", [places], "place", axes=[1], keepdims=1), 0.0, 1.0, "position")
+    requested = graph.clip(graph.node("ReduceMin", [places], "place", axes=[1], keepdims=1), 0.0, 1.0, "requested")
+    answers = policy.description.answers
+    if answers is None:
+        return requested
+    # A staircase: every step that the request has reached adds its rise, the first one in any case.
+    steps, rises = [0.0, *answers.requests[1:]], np.diff(answers.places, prepend=0.0)[:, None]
+    reached = graph.node("GreaterOrEqual", [requested, graph.constant("answers.requests", steps)], "reached")
+    return graph.node(
+        "MatMul",
+        [graph.node("Cast", [reached], "reached_ones", to=1), graph.constant("answers.rises", rises)],
+        "position",
+    )
 
 
 def _scale(graph: _Graph, policy: LoadedPolicy, position: str) -> str:

@@ -27,6 +27,7 @@ from tailsafe.training.plan import Plan
 from tailsafe.training.policy_file import share_policy
 from tailsafe.training.progress import Progress
 from tailsafe.training.rehearsal import rehearse
+from tailsafe.training.requests import settle_requests
 from tailsafe.training.saved_runs import SavedRuns, arrays_of, loop_of
 from tailsafe.training.signals import RunInterrupted, Stop
 from tailsafe.training.sinks import Sink, open_sinks
@@ -203,6 +204,7 @@ class Session:
         with self._saved.storing():
             choices = self._validations.ship(list(members))
             for member in members.values():
+                settle_requests(member.folder / POLICY, member.plan, member.seed)
                 note_shipped(member.folder, updates)
         for i, choice in choices.items():
             self._progress.say(f"{self._name_of(members[i])}{_choice_words(choice, members[i].plan)}")

@@ -43,6 +43,13 @@ class RunSettings:
     validation_episodes: int = setting(
         256, "Episodes of a validation, as long as their discounted costs still grow.", part="run"
     )
+    request_episodes: int = setting(
+        0,
+        "Of a range of limits, at the end: fresh episodes at each place of a grid, which say where a request is "
+        "answered best; 0: each at its own place.",
+        part="run",
+        within="[0, inf)",
+    )
     cells: int = setting(
         5,
         "Levels of the step spectra that stand for Pow, Wang and custom spectra; CVaR and the mean need no choice.",
