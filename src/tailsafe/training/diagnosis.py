@@ -179,7 +179,7 @@ def diagnose(
       >>> found = ts.diagnose("runs/roads", rollouts=2, episodes=10)
     """
     if rollouts < 2:
-        raise InputError(f"{rollouts} rollouts have nothing to agree on; at least 2")
+        raise InputError(f"rollouts is {rollouts}; it must be at least 2, so that they can be compared")
     folder = Path(run)
     plan = _plan(folder, read_config(folder), task, env_args, trust)
     if plan.lowest_limits is not None:

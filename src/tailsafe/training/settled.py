@@ -100,7 +100,7 @@ class DevicePlay:
         return [Played(*row) for row in rows][: len(policies)]
 
     def _played(self, tensors: Any, seed: Int[Array, ""]) -> tuple[DeviceState, Array, Array]:
-        """Discounted costs (N, C) and rewards per step (N,) of one policy; the last state tells of buffers."""
+        """Discounted costs (N, C) and rewards per step (N,) of one policy; the last state has the use of buffers."""
         policy, count = self._like.with_tensors(tensors), self._episodes
         keys = jax.random.split(jax.random.key(seed), self._steps)
 

@@ -110,7 +110,7 @@ class Validation:
         )
 
     def add(self, played: Played, learner: Any, updates: int, steps: int) -> Entry:
-        """Write down what the policy of now has played, and keep it."""
+        """Write down what the current policy has played, and keep it."""
         entry = self._entry(played, updates, steps)
         self._entries.append(entry)
         share_policy(self._folder / entry.folder, self._plan, learner, steps)
