@@ -4,7 +4,7 @@
 # envs.jsonl, training.jsonl, profile.txt, compare.jsonl, tests.txt, learn.tgz, log.txt. The variables below make it small.
 limit=${1:-530}
 : "${OUT:?}" "${ENV_STEPS:=40}" "${ROUNDS:=2}" "${UPDATES:=2}" "${STATES:=4096}" "${COMPILED_BY:=110}" "${MEASURED_BY:=230}" "${LEARN_UNTIL:=$((limit - 15))}"
-: "${ENVS:=point-goal:16384:32768 car-goal:16384:32768 point-button:16384:32768 car-button:8192:16384 quadruped:8192:16384 biped:8192:16384}"
+: "${ENVS:=point-goal:8192:32768 car-goal:16384:32768 point-button:16384:32768 car-button:16384:32768 quadruped:8192:32768 biped:8192:32768}"
 : "${CASES:=point-goal:1:num_envs=16384:chunk_steps=16 point-goal:5:num_envs=1024:chunk_steps=16 \
 point-goal:1:num_envs=16384:chunk_steps=16:precision=bf16 car-goal:1:num_envs=16384:chunk_steps=16 quadruped:1:num_envs=16384}"
 : "${PROFILE:=point-goal 2 /tmp/profile num_envs=16384 chunk_steps=16}"
@@ -26,6 +26,9 @@ finish() {
     [ -d /tmp/learn ] && tar czf "$OUT/learn.tgz" -C /tmp --exclude checkpoints --exclude tensorboard learn
     [ -n "$mps" ] && echo quit | CUDA_MPS_PIPE_DIRECTORY=/tmp/mps nvidia-cuda-mps-control
     say "end"
+    # At most eight files come back.
+    (cd "$OUT" && tar czf results.tgz ./*.jsonl ./*.txt && rm -f ./*.jsonl profile.txt tests.txt)
+    tar cz -C /tmp/tailsafe jax 2> /dev/null | split --bytes=15M --suffix-length=1 - "$OUT/cache-" && rm -f "$OUT"/cache-[e-z]
 }
 trap finish EXIT
 
@@ -35,6 +38,9 @@ export PYTHONUNBUFFERED=1 XLA_PYTHON_CLIENT_PREALLOCATE=false TAILSAFE_CACHE=/tm
 [ -e "$site/warp/bin/warp.so" ] || { say "the parts of Warp's library are not together: $(ls "$home/parts")"; exit 1; }
 mkdir -p /tmp/mps /tmp/mpslog
 command -v nvidia-cuda-mps-control > /dev/null && CUDA_MPS_PIPE_DIRECTORY=/tmp/mps CUDA_MPS_LOG_DIRECTORY=/tmp/mpslog nvidia-cuda-mps-control -d && mps=/tmp/mps
+# Is it true at all? Beside the compilation of everything else; a wrong engine ends the session at once.
+run gate 100 python3 $device/compare_engines.py point-goal 2048 > "$logs/gate.json" &
+gate=$!
 say "set up; kernels here: $(find "$WARP_CACHE_PATH" -name "*.cubin" | wc -l); MPS: ${mps:-no}"
 
 # (b), (c) All programs compile side by side. Then environments measure one at a time, then training.
@@ -57,8 +63,14 @@ MEETING=$meeting PROCESSES=$PROCESSES AFTER=$meeting/training run profile "$((ME
 profiling=$!
 [ -n "$mps" ] && CUDA_MPS_PIPE_DIRECTORY=$mps run mps "$COMPILED_BY" python3 $device/bench_envs.py warp point-goal 5 256 > "$logs/mps.json" &
 sharing=$!
+# A batch as large as this one was wrong once, where small ones were right.
+wait $gate
+cut -c1-600 "$logs/gate.json"
+python3 -c 'import json, sys; row = json.load(open(sys.argv[1])); sys.exit(row["unexplained"] > 0.05 * row["states"])' "$logs/gate.json" ||
+    { say "the engine is wrong"; kill $(jobs -p); exit 1; }
 # (e) Training compiles meanwhile, and waits for the file `measured`.
 wait $sharing
+say "probe done"
 [ -s "$logs/mps.json" ] && export CUDA_MPS_PIPE_DIRECTORY=$mps
 run learn "$LEARN_UNTIL" bash $device/learn.sh $((LEARN_UNTIL - SECONDS)) /tmp/learn "$meeting/measured" &
 learning=$!
