@@ -1,6 +1,6 @@
 """Arrays against the shapes in signatures, at every call of a test: the type checker of jaxtyping's import hook.
 
-`pyproject.toml` names the packages it is put on. It looks at arrays alone, and at the axes of all arguments together
+`tests/__init__.py` names the packages it is put on. It looks at arrays alone, and at the axes of all arguments together
 before it judges: a signature may say `1+C` before it says `C`, which type checkers that go from left to right refuse.
 """
 

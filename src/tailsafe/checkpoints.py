@@ -102,7 +102,7 @@ class Checkpoints:
             raise OSError(_one_line(error)) from None
 
     def load(self, steps: int) -> tuple[Arrays, dict[str, Any]]:
-        """A checkpoint's arrays and what was said about them; any defect raises."""
+        """A checkpoint's arrays and metadata; any defect raises."""
         about = dict(self._open().restore(steps, args=ocp.args.Composite(about=ocp.args.JsonRestore()))["about"])
         digest = about.pop("digest", None)
         if digest is None:
@@ -126,7 +126,7 @@ class Checkpoints:
         return arrays, about["meta"]
 
     def set_aside(self, steps: int) -> None:
-        """Move a checkpoint that cannot be used to where no run looks for it: somebody may mend it."""
+        """Move a checkpoint that cannot be used to where no run looks for it: somebody may repair it."""
         self.close()
         place = self._folder.with_name(UNREADABLE)
         place.mkdir(exist_ok=True)
@@ -134,14 +134,14 @@ class Checkpoints:
         shutil.move(self._folder / str(steps), place / (f"{steps}-{taken}" if taken else str(steps)))
 
     def drop_after(self, steps: int) -> None:
-        """Remove what is newer than `steps`: of a path that was left."""
+        """Remove what is newer than `steps`: it belongs to a path that was abandoned."""
         self.close()
         for newer in self.steps():
             if newer > steps:
                 shutil.rmtree(self._folder / str(newer))
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         if self._manager is not None:
             manager, self._manager = self._manager, None
             manager.close()
@@ -156,7 +156,7 @@ class Checkpoints:
 @functools.cache
 def _ignore_closed_loops() -> None:
     """After a write that failed, the storage layer's threads report to an event loop that orbax has closed: dozens of
-    tracebacks about nothing. Whatever else cannot be raised is still told.
+    tracebacks about nothing. Everything else that cannot be raised is still reported.
     """
     before = sys.unraisablehook
 

@@ -1,4 +1,4 @@
-"""The one exception a caller is expected to meet: bad input, told in one line."""
+"""The one exception a caller is expected to meet: bad input, described in one line."""
 
 import sysconfig
 import traceback

@@ -24,11 +24,12 @@ def name(page):
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_lines_are_short(page):
     """All but rows of tables, which Markdown cannot break, addresses, and what programs print."""
-    printed, long = False, []
+    inside, printed, long = False, False, []
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         words = line.split()
         if line.lstrip().startswith("```"):
-            printed = not printed and words[0] in ("```", "```text")
+            inside = not inside
+            printed = inside and words[0] in ("```", "```text")
         unbreakable = line.startswith(("|", "![")) or len(words) == 1
         if len(line) > WIDTH and not printed and not unbreakable:
             long.append(number)

@@ -16,10 +16,11 @@ from tailsafe.learning.interface import EnvironmentSpec
 from tailsafe.learning.networks import Policy
 from tailsafe.learning.normalizer import Normalizer
 from tailsafe.learning.sampler import Sampler
+from tailsafe.learning.spaces import ActionDescription
 from tailsafe.policies.described_constraint import ConstraintDescription, LimitSpan
 from tailsafe.policies.described_task import TaskDescription
 from tailsafe.policies.digests import sealed, seals
-from tailsafe.policies.metadata import ActionDescription, NetworkDescription, PolicyDescription
+from tailsafe.policies.metadata import NetworkDescription, PolicyDescription
 from tailsafe.policies.policy import save_policy
 from tailsafe.risk import parse_spectrum
 
@@ -50,6 +51,11 @@ def describe(spec, constraints, gamma=0.9, low=None, high=None, problem=None, **
         steps=1234,
         regions=4 if any(one.span is not None for one in constraints) else 0,
     )
+
+
+def one_cost(spec="cvar:0.75", limit=1.0, unit="discounted", discounted_limit=None, gamma=0.9, largest=1.0, length=10):
+    environment = EnvironmentSpec("box", 3, BoxActions(1), ("cost",), length, (largest,))
+    return describe(environment, [constraint("cost", spec, limit, unit, discounted_limit)], gamma)
 
 
 def learner(description, seed=0):

@@ -25,7 +25,7 @@ from tailsafe.tasks import TASKS, task_units
 from tailsafe.training import session
 from tailsafe.training.logs import last_shipped
 from tailsafe.training.plan import make_plan
-from tailsafe.training.settled import DevicePlay, Played, play_settled, standard_error
+from tailsafe.training.settled import DevicePlay, SettledEpisodes, play_settled, standard_error
 from tailsafe.training.validation import Entry, Validation
 from tests.training.tiny import PER_UPDATE, finite_config
 
@@ -224,7 +224,7 @@ def test_the_most_rewarding_policy_that_stays_under_its_limits_is_preferred(
 
 
 def test_played_episodes_add_up() -> None:
-    one, two = (Played(np.full((n, 1), value), np.full(n, value)) for n, value in ((3, 1.0), (5, 2.0)))
+    one, two = (SettledEpisodes(np.full((n, 1), value), np.full(n, value)) for n, value in ((3, 1.0), (5, 2.0)))
     assert one.followed_by(two).costs.ravel().tolist() == [1.0] * 3 + [2.0] * 5
 
 

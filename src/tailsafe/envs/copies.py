@@ -136,7 +136,7 @@ class Copies:
         return HostStep(last, following, reward.astype(np.float32), single, flags[0], flags[1], metrics)
 
     def close(self) -> None:
-        """Close every copy. What one of them raises then is said, and hides no other error."""
+        """Close every copy. What one of them raises then is reported, and hides no other error."""
         for env in self.envs:
             try:
                 env.close()

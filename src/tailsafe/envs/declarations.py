@@ -43,7 +43,7 @@ class Costs:
 
 @contextmanager
 def staying(name: str) -> Iterator[None]:
-    """Code of the user's own that changes the current folder changes it for itself: the paths of a run are relative."""
+    """Undo the user's code changing the current folder, and say so once: the paths of a run are relative."""
     before = _here()
     try:
         yield

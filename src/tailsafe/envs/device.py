@@ -143,7 +143,7 @@ def _attempt_key(episode: Episode, attempt: Int[Array, ""]) -> PRNGKeyArray:
 
 
 class DeviceRunner:
-    """A `DeviceBatch` with its state: the same face as `HostBatch`, for callers outside of JAX."""
+    """A `DeviceBatch` with its state: the same interface as `HostBatch`, for callers outside of JAX."""
 
     def __init__(self, task: Task[Any], num_envs: int, backend: str = "mjx") -> None:
         prepare_jax(mjx=backend == "mjx")

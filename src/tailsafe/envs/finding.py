@@ -226,7 +226,7 @@ def _is_file(reference: str) -> bool:
 
 
 def _absolute(name: str) -> str:
-    """FILE.py:NAME by the whole path, so that it is found from any folder."""
+    """FILE.py:NAME by the absolute path, so that it is found from any folder."""
     place, _, attribute = name.rpartition(":")
     return f"{Path(place).expanduser().resolve()}:{attribute}" if _is_file(name) else name
 

@@ -49,7 +49,7 @@ def make_renderer(task: Task[Any], mode: str, width: int, height: int) -> SceneR
     return WindowRenderer(task) if mode == "human" else ImageRenderer(task, width, height)
 
 
-class Stage:
+class RenderScene:
     """The render model of a task and where everything stands in it."""
 
     def __init__(self, task: Task[Any]) -> None:
@@ -154,7 +154,7 @@ class ImageRenderer:
     """Off-screen images, seen from above and behind."""
 
     def __init__(self, task: Task[Any], width: int, height: int) -> None:
-        self._stage = Stage(task)
+        self._stage = RenderScene(task)
         self._gl = open_gl_context(width, height)
         self._gl.make_current()
         model = self._stage.model
@@ -197,7 +197,7 @@ class WindowRenderer:
             raise InputError("render_mode 'human' needs a display; use 'rgb_array' on a machine without one")
         import mujoco.viewer
 
-        self._stage = Stage(task)
+        self._stage = RenderScene(task)
         self._viewer = mujoco.viewer.launch_passive(self._stage.model, self._stage.data, show_left_ui=False)
         with self._viewer.lock():
             self._viewer.opt.geomgroup[:] = 1

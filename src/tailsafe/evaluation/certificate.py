@@ -34,7 +34,7 @@ BUDGET = 10_000
 _LARGEST_SEED, _MOST_EPISODES = 150, 1_000_000
 # What a certificate says that a replay does not compute but take from it or from the policy.
 _CLAIMS = ("algorithm", "cost", "risk_measure", "limit", "unit", "confidence", "rule", "statement")
-Progress = Callable[[str, int, int], None]
+ProgressCallback = Callable[[str, int, int], None]
 
 
 def certify(
@@ -50,7 +50,7 @@ def certify(
     trust: bool = False,
     backend: str = "auto",
     keep: bool = True,
-    progress: Progress = lambda name, done, total: None,
+    progress: ProgressCallback = lambda name, done, total: None,
 ) -> Certificate:
     """Play until the risks of a run's policy are proven to be below the limits, or until that is out of reach.
 
@@ -154,7 +154,7 @@ def check(
     env_args: Mapping[str, Any] | None = None,
     trust: bool = False,
     backend: str = "auto",
-    progress: Progress = lambda name, done, total: None,
+    progress: ProgressCallback = lambda name, done, total: None,
 ) -> Check:
     """Replay a certificate: play its episodes again with the policy beside it and compare. Writes nothing.
 

@@ -29,7 +29,7 @@ LONGEST_EPISODE = 100_000
 TABLE_NAME = "episodes.csv"
 _COLUMNS, _COST, _DISCOUNTED = ("reward", "discounted_reward", "length"), "cost_", "discounted_cost_"
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ def play(
     seed: int = 0,
     *,
     deterministic: bool = False,
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = lambda done, total: None,
 ) -> Episodes:
     """Play `episodes` episodes at the sampler's mode, with the seed's own environments (see `SEED_OFFSET`).
 

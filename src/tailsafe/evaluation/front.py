@@ -16,7 +16,7 @@ from tailsafe.policies.policy import policy_folders
 
 FILE_NAME = "front.json"
 # A run's folder, what it is asked for, episodes played, and how many there are.
-Progress = Callable[[str, int, int], None]
+ProgressCallback = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ def front(
     environment: str | Callable[..., Any] | None = None,
     env_args: Mapping[str, Any] | None = None,
     trust: bool = False,
-    progress: Progress = lambda name, done, total: None,
+    progress: ProgressCallback = lambda name, done, total: None,
 ) -> Front:
     """Evaluate every run at the limits it can be asked for, at most `points` of them.
 

@@ -101,7 +101,7 @@ def played_in(description: PolicyDescription, stage: Stage) -> Played:
 
 
 def _named_by(description: PolicyDescription, spec: EnvironmentSpec, source: Source | None) -> bool:
-    """Whether the environment is the one that the policy names. Of one without a name nobody can say."""
+    """Whether the environment is the one that the policy names. Of one without a name this cannot be known."""
     task, name = description.task, spec.name if source is None else source.reference
     plain = source is None or not source.arguments
     if task.source is not None:

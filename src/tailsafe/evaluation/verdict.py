@@ -16,7 +16,7 @@ from tailsafe.errors import InputError
 from tailsafe.evaluation.bounds import mean_report
 from tailsafe.evaluation.constraint_report import IntervalName, constraint_report
 from tailsafe.evaluation.environments import open_stage
-from tailsafe.evaluation.episodes import Episodes, Progress, play
+from tailsafe.evaluation.episodes import Episodes, ProgressCallback, play
 from tailsafe.evaluation.exact import ExactEvaluation, evaluate_on_problem
 from tailsafe.evaluation.played import Played, played_in
 from tailsafe.evaluation.report import Evaluation
@@ -38,7 +38,7 @@ def evaluate(
     trust: bool = False,
     backend: str = "auto",
     exact: bool = True,
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = lambda done, total: None,
 ) -> Evaluation:
     """Play `episodes` fresh episodes at the sampler's mode and report reward and risks with confidence bounds.
 

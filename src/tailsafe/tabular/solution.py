@@ -62,7 +62,7 @@ class Trace:
 class LearnedPolicy:
     """The best feasible iterate for the beta that the sampler settled on, evaluated exactly.
 
-    policy: per layer (n_t, A) action probabilities on the augmented states. reward: J_R. terminal_law: (L,)
+    policy: per layer (n_t, A) action probabilities on the augmented states. reward: J_R. terminal_distribution: (L,)
     probability of each attainable cost vector. risks: of the step spectra; spectrum_risks: of the measures as given
     (they differ where steps only approximate). beta_index: into the beta set.
     """
@@ -71,7 +71,7 @@ class LearnedPolicy:
     reward: float
     risks: list[float]
     spectrum_risks: list[float]
-    terminal_law: np.ndarray
+    terminal_distribution: np.ndarray
     beta_index: int
 
 

@@ -27,7 +27,7 @@ ENOUGH_MASS = 0.95
 MOST_COSTS = 8
 
 # Called with a phase ("optimum" or "policy"), how much of it is done, and how much there is at most.
-Progress = Callable[[str, int, int], None]
+ProgressCallback = Callable[[str, int, int], None]
 
 
 def solve_tabular(
@@ -41,7 +41,7 @@ def solve_tabular(
     settings: srcpo.Settings | None = None,
     max_betas: int = DEFAULT_MAX_BETAS,
     memory_limit: float = DEFAULT_MEMORY_LIMIT,
-    progress: Progress = lambda phase, done, total: None,
+    progress: ProgressCallback = lambda phase, done, total: None,
 ) -> TabularSolution:
     """Maximise the expected discounted reward subject to `risks[i](discounted sum of cost i) <= limits[i]`.
 

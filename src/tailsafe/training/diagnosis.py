@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 from tailsafe.algorithms import primal
 from tailsafe.algorithms.registry import ALGORITHMS, algorithm_of
 from tailsafe.algorithms.state import PrimalConfig
-from tailsafe.envs.finding import Source
-from tailsafe.envs.trust import chosen_source
 from tailsafe.errors import InputError
 from tailsafe.evaluation.environments import open_stage
 from tailsafe.evaluation.episodes import Episodes, play
@@ -37,7 +35,7 @@ from tailsafe.training.config import TrainConfig
 from tailsafe.training.members import METRICS
 from tailsafe.training.plan import Plan, make_plan
 from tailsafe.training.saved_runs import reopen
-from tailsafe.training.train import read_config
+from tailsafe.training.train import in_environment, read_config
 
 FILE_NAME, PICTURE_NAME = "diagnosis.json", "diagnosis.png"
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
@@ -181,7 +179,7 @@ def diagnose(
       >>> found = ts.diagnose("runs/roads", rollouts=2, episodes=10)
     """
     if rollouts < 2:
-        raise InputError(f"{rollouts} rollouts have nothing to agree on; at least 2")
+        raise InputError(f"rollouts is {rollouts}; it must be at least 2, so that they can be compared")
     folder = Path(run)
     plan = _plan(folder, read_config(folder), task, env_args, trust)
     if plan.lowest_limits is not None:
@@ -227,12 +225,7 @@ def _plan(folder: Path, config: TrainConfig, task: Any, env_args: Mapping[str, A
         raise InputError(f"{folder} holds {config.seeds} seeds: diagnose one of them, as {folder}/seed-{config.seed}")
     if config.task is None and task is None:
         raise InputError(f"{folder}: was started from an environment object; use ts.diagnose(folder, task=...)")
-    if isinstance(config.task, Source):
-        config = replace(config, task=chosen_source(config.task, task, env_args, trust))
-    elif task is not None:
-        config = replace(config, task=task, env_args=env_args or {})
-    elif env_args:
-        raise InputError(f"arguments (--env-arg) are for environments of your own; {config.task} takes none")
+    config = in_environment(config, task, env_args, trust)
     plan = make_plan(config)
     if not isinstance(plan.algorithm.config, PrimalConfig):
         able = [name for name in ALGORITHMS if issubclass(algorithm_of(name).config, PrimalConfig)]

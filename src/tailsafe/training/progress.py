@@ -20,7 +20,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class Progress(Protocol):
-    """Told about every row, and about things that happen."""
+    """Called with every row of the log, and with messages."""
 
     def start(self, name: str, total_steps: int, units: Units) -> None: ...
     def row(self, row: Row) -> None: ...

@@ -145,7 +145,7 @@ def parse_space(
     for key, text in pairs:
         setting = _searched(key, algorithm)
         if key in fixed:
-            raise InputError(f"{key} is set and searched; choose one of both")
+            raise InputError(f"{key} is both set and searched; choose one of the two")
         if key in found:
             raise InputError(f"{key} is searched twice; give one range for it")
         found[key] = _range_of(setting, text) if isinstance(text, str) and ".." in text else _choices_of(setting, text)

@@ -21,15 +21,15 @@ from tailsafe.tasks import Task, task_units
 
 
 @dataclass(frozen=True, eq=False)
-class Played:
+class SettledEpisodes:
     """n episodes until their discounted sums are settled. costs (n, C): discounted sums. reward (n,): per step."""
 
     costs: Float[NDArray[np.float64], "n C"]
     reward: Float[NDArray[np.float64], " n"]
 
-    def followed_by(self, others: Played) -> Played:
+    def followed_by(self, others: SettledEpisodes) -> SettledEpisodes:
         """These, then others."""
-        return Played(np.concatenate([self.costs, others.costs]), np.concatenate([self.reward, others.reward]))
+        return SettledEpisodes(np.concatenate([self.costs, others.costs]), np.concatenate([self.reward, others.reward]))
 
     def risks(self, measures: Sequence[SpectralRisk]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(C,), (C,): the spectral risks of the discounted sums, and their standard errors."""
@@ -48,7 +48,7 @@ def standard_error(measure: SpectralRisk, samples: Float[NDArray[np.float64], " 
     return float(np.std(values) / math.sqrt(len(samples)))
 
 
-def play_settled(policy: Any, stage: Stage, seed: int, steps: int) -> Played:
+def play_settled(policy: Any, stage: Stage, seed: int, steps: int) -> SettledEpisodes:
     """One episode in each environment, all from the start, at most `steps` steps long."""
     gamma, envs = policy.description.gamma, stage.num_envs
     costs = len(policy.description.constraints)
@@ -72,7 +72,7 @@ def play_settled(policy: Any, stage: Stage, seed: int, steps: int) -> Played:
         if not alive.any():
             break
         observation = np.asarray(moved.observation)
-    return Played(paid, earned / length)
+    return SettledEpisodes(paid, earned / length)
 
 
 class DevicePlay:
@@ -87,7 +87,7 @@ class DevicePlay:
         self._like: Any = None
         self._run = jax.jit(jax.vmap(self._played))
 
-    def play(self, policies: Sequence[Any], seeds: Sequence[int]) -> list[Played]:
+    def play(self, policies: Sequence[Any], seeds: Sequence[int]) -> list[SettledEpisodes]:
         """One episode in each environment of each policy, all from the start."""
         self._like = self._like or policies[0]
         # The last one fills the row up: a program of another width would have to be compiled.
@@ -97,10 +97,10 @@ class DevicePlay:
         state, paid, reward = self._run(tensors, padded)
         self._batch.check(state)
         rows = zip(np.asarray(paid, np.float64), np.asarray(reward, np.float64), strict=True)
-        return [Played(*row) for row in rows][: len(policies)]
+        return [SettledEpisodes(*row) for row in rows][: len(policies)]
 
     def _played(self, tensors: Any, seed: Int[Array, ""]) -> tuple[DeviceState, Array, Array]:
-        """Discounted costs (N, C) and rewards per step (N,) of one policy; the last state tells of buffers."""
+        """Discounted costs (N, C) and rewards per step (N,) of one policy; the last state has the use of buffers."""
         policy, count = self._like.with_tensors(tensors), self._episodes
         keys = jax.random.split(jax.random.key(seed), self._steps)
 

@@ -111,7 +111,7 @@ class Signals:
 
 
 class _Watch:
-    """A thread that hears of signals while the main one is inside of compiled code, and ends the process in time.
+    """A thread that receives signals while the main one is inside of compiled code, and ends the process in time.
 
     All files are written whole or not at all, so the end is as safe as that of a killed process.
     """

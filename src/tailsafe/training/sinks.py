@@ -112,7 +112,7 @@ def _is_finite(value: float | int | None) -> bool:
 
 
 class _Guarded:
-    """A tracker whose failures do not end the run: metrics.csv has every row. The first one is told."""
+    """A tracker whose failures do not end the run: metrics.csv has every row. The first failure is reported."""
 
     def __init__(self, name: str, sink: Sink) -> None:
         self._name, self._sink, self._failed = name, sink, False

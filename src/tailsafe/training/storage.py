@@ -25,5 +25,5 @@ def storing(folder: Path, saved: Checkpoints) -> Iterator[None]:
         safe = f"the checkpoint at {steps[-1]:,} steps is good" if steps else "there is no checkpoint yet"
         where = "" if str(folder) in reason else f"{folder}: "
         raise StorageError(
-            f"{where}{reason}; {safe}. Make room or mend it, then continue with: tailsafe resume {folder}"
+            f"{where}{reason}; {safe}. Make room or repair it, then continue with: tailsafe resume {folder}"
         ) from None

@@ -164,12 +164,7 @@ def resume(
     prepare_jax(mjx=config.backend == "mjx")
     if config.task is None and task is None:
         raise InputError(f"{folder}: was started from an environment object: ts.resume(folder, task=...)")
-    if isinstance(config.task, Source):
-        config = replace(config, task=chosen_source(config.task, task, env_args, trust))
-    elif task is not None:
-        config = replace(config, task=task, env_args=env_args or {})
-    elif env_args:
-        raise InputError(f"arguments (--env-arg) are for environments of your own; {config.task} takes none")
+    config = in_environment(config, task, env_args, trust)
     warn_of_differences(folder / CONFIG)
     with held(all_folders(config, folder)):
         for _, place in seed_folders(config, folder):
@@ -292,6 +287,17 @@ def _run(plan: Plan, folder: Path, progress: Progress, callback: Callback | None
         raise NonFiniteError(several + next(iter(result.failed.values())))
     task = None if isinstance(plan.config.task, str | Source) else plan.config.task
     return Run(folder, result.steps * plan.config.seeds, result.seconds, task)
+
+
+def in_environment(config: TrainConfig, task: Any, env_args: Mapping[str, Any] | None, trust: bool) -> TrainConfig:
+    """A run's configuration with its environment, or with the one that the user names instead; see `resume`."""
+    if isinstance(config.task, Source):
+        return replace(config, task=chosen_source(config.task, task, env_args, trust))
+    if task is not None:
+        return replace(config, task=task, env_args=env_args or {})
+    if env_args:
+        raise InputError(f"arguments (--env-arg) are for environments of your own; {config.task} takes none")
+    return config
 
 
 def run_members(

@@ -191,7 +191,7 @@ class _Study:
                 self._study.enqueue_trial({key: _stored(space[key], value) for key, value in preset.items()})
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Release the file."""
         self._storage.remove_session()
         self._storage.engine.dispose()
 

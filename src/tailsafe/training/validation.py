@@ -33,7 +33,7 @@ from tailsafe.policies.policy import load_policy
 from tailsafe.tasks import TASKS
 from tailsafe.training.plan import Plan
 from tailsafe.training.policy_file import describe_policy, share_policy
-from tailsafe.training.settled import DevicePlay, Played, play_settled
+from tailsafe.training.settled import DevicePlay, SettledEpisodes, play_settled
 
 FOLDER, TABLE = "validation", "validation.csv"
 POLICY = "policy"
@@ -109,8 +109,8 @@ class Validation:
             algorithm.shared_delta(learner),
         )
 
-    def add(self, played: Played, learner: Any, updates: int, steps: int) -> Entry:
-        """Write down what the policy of now has played, and keep it."""
+    def add(self, played: SettledEpisodes, learner: Any, updates: int, steps: int) -> Entry:
+        """Write down what the current policy has played, and keep it."""
         entry = self._entry(played, updates, steps)
         self._entries.append(entry)
         share_policy(self._folder / entry.folder, self._plan, learner, steps)
@@ -134,7 +134,7 @@ class Validation:
         kept = [(entry, policy) for entry in late if (policy := self._kept(entry)) is not None]
         return sorted(kept, key=lambda pair: self._rank(pair[0]))[:_FINALISTS]
 
-    def ship(self, played: Sequence[tuple[Entry, Played]]) -> Choice | None:
+    def ship(self, played: Sequence[tuple[Entry, SettledEpisodes]]) -> Choice | None:
         """Let the episodes that finalists have played choose, and make the chosen policy that of the run."""
         if not played:
             return None
@@ -157,7 +157,7 @@ class Validation:
         excess = float(((entry.upper() - self._limits) / unit).max())
         return (excess > 0, excess if excess > 0 else -entry.reward)
 
-    def _entry(self, played: Played, updates: int, steps: int) -> Entry:
+    def _entry(self, played: SettledEpisodes, updates: int, steps: int) -> Entry:
         risks, errors = played.risks(self._measures)
         return Entry(updates, steps, float(played.reward.mean()), tuple(risks.tolist()), tuple(errors.tolist()))
 
@@ -225,20 +225,20 @@ class Validations:
         if not self.every:
             return {}
         finalists = {i: self._each[i].finalists() for i in runs}
-        heard: dict[int, list[tuple[Entry, Played]]] = {i: [] for i in runs}
+        heard: dict[int, list[tuple[Entry, SettledEpisodes]]] = {i: [] for i in runs}
         for place in range(_FINALISTS):
             pairs = {i: own[place] for i, own in finalists.items() if place < len(own)}
             policies = {i: policy for i, (_, policy) in pairs.items()}
             rounds = [self._played(policies, -number) for number in range(1, self._batches + 1)]
             for i, (entry, _) in pairs.items():
-                heard[i].append((entry, reduce(Played.followed_by, [each[i] for each in rounds])))
+                heard[i].append((entry, reduce(SettledEpisodes.followed_by, [each[i] for each in rounds])))
         choices = {i: self._each[i].ship(played) for i, played in heard.items()}
         return {i: choice for i, choice in choices.items() if choice is not None}
 
     def close(self) -> None:
         self._stages.close()
 
-    def _played(self, policies: Mapping[int, LoadedPolicy], number: int) -> dict[int, Played]:
+    def _played(self, policies: Mapping[int, LoadedPolicy], number: int) -> dict[int, SettledEpisodes]:
         """Episodes number `number` of the runs with these policies."""
         seeds = [self._each[i].episodes(number) for i in policies]
         played = self._stages.play(list(policies.values()), seeds)
@@ -257,7 +257,7 @@ class Stages:
         self._open: Stage | None = None
         self._program: DevicePlay | None = None
 
-    def play(self, policies: Sequence[LoadedPolicy], seeds: Sequence[int]) -> list[Played]:
+    def play(self, policies: Sequence[LoadedPolicy], seeds: Sequence[int]) -> list[SettledEpisodes]:
         """`validation_episodes` fresh episodes of each policy, until their costs are settled."""
         if self._plan.problem is None and self._plan.on_device:
             if self._program is None:

@@ -102,7 +102,7 @@ def _draw_costs(axes: Any, solution: TabularSolution, cost: int) -> None:
         axes.text(0.5, 0.5, "no feasible policy yet", ha="center", transform=axes.transAxes)
         tidy(axes, f"Cost {cost} of the final policy", "discounted cost", "probability")
         return
-    _draw_distribution(axes, solution, cost, solution.mdp.terminal_cost[:, cost], best.terminal_law, BLUE)
+    _draw_distribution(axes, solution, cost, solution.mdp.terminal_cost[:, cost], best.terminal_distribution, BLUE)
     kept = "kept" if solution.statement.keeps(cost, best.risks[cost]) else "broken"
     tidy(axes, f"Cost {cost} of the final policy: limit {kept}", "discounted cost", "probability")
 
