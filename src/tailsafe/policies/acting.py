@@ -180,14 +180,16 @@ class LoadedPolicy:
         return np.asarray(self._outputs_of(observation, cost_so_far, discount))
 
     @property
-    def tensors(self) -> tuple[Policy, Normalizer, Array]:
-        """The network, the observations' statistics and the increments of beta: all arrays that it acts with."""
-        return self.network, self.normalizer, self.delta
+    def tensors(self) -> tuple[Policy, Normalizer, Array, Array]:
+        """The network, the observations' statistics, the increments of beta and the unit of costs so far: all arrays
+        that it acts with.
+        """
+        return self.network, self.normalizer, self.delta, jnp.asarray(self.cost_scale)
 
-    def with_tensors(self, tensors: tuple[Policy, Normalizer, Array]) -> LoadedPolicy:
+    def with_tensors(self, tensors: tuple[Policy, Normalizer, Array, Array]) -> LoadedPolicy:
         """The same policy with other arrays, which may be those of a program that is being traced."""
         other = copy(self)
-        other.network, other.normalizer, other.delta = tensors
+        other.network, other.normalizer, other.delta, other.cost_scale = tensors
         return other
 
     def sampled(

@@ -10,12 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
@@ -26,6 +23,7 @@ from tailsafe.policies.policy import load_policy, save_policy
 from tailsafe.risk import StepSpectrum
 from tailsafe.tabular.problem import FiniteCMDP
 from tailsafe.training.plan import Plan
+from tailsafe.training.settled import FinitePlay
 
 PLACES = 129
 # Standard errors that a place's risks must stay under a limit to answer for it.
@@ -58,39 +56,18 @@ def found_answers(policy: LoadedPolicy, episodes: int, seed: int) -> Answers:
     problem = FiniteCMDP.from_dict(description.task.problem)
     environments = FiniteEnvironments(problem, PLACES * side_by_side)
     limits = np.array([description.request_at(place) for place in places])
+    play = FinitePlay(environments)
     rows = policy.asked_by_rows(np.repeat(limits, side_by_side, axis=0))
-    play = jax.jit(lambda key: _played(rows, environments, key))
-    rounds = math.ceil(episodes / side_by_side)
-    played = [play(key) for key in jax.random.split(jax.random.key(seed), rounds)]
-    rewards, costs = (np.concatenate([_by_place(each[i]) for each in played], axis=1) for i in range(2))
+    played = [play.play([rows], [seed + i])[0] for i in range(math.ceil(episodes / side_by_side))]
+    rewards = np.concatenate([_by_place(each.reward) for each in played], axis=1)
+    costs = np.concatenate([_by_place(each.costs) for each in played], axis=1)
     risks = _cautious_risks([constraint.steps for constraint in description.constraints], costs)
     return answers_from(places, rewards.mean(axis=1), risks, description.arrays())
 
 
-def _played(
-    policy: LoadedPolicy, environments: FiniteEnvironments, key: PRNGKeyArray
-) -> tuple[Float[Array, " N"], Float[Array, "N C"]]:
-    """Discounted sums of rewards and costs of one episode in every environment, all from the start."""
-    for_start, for_actions = jax.random.split(key)
-    gamma, state = environments.problem.discount, environments.init(for_start)
-
-    def step(carry: Any, key: PRNGKeyArray) -> tuple[Any, None]:
-        state, earned, paid, weight = carry
-        actions = policy.sampled(environments.observe(state), paid, weight, key)
-        state, moved = environments.step(state, actions)
-        earned = earned + weight * moved.reward
-        return (state, earned, paid + weight[:, None] * moved.costs, gamma * weight), None
-
-    count = environments.num_envs
-    begun = (state, jnp.zeros(count), jnp.zeros((count, environments.problem.num_costs)), jnp.ones(count))
-    (_, earned, paid, _), _ = jax.lax.scan(step, begun, jax.random.split(for_actions, environments.problem.horizon))
-    return earned, paid
-
-
-def _by_place(leaf: Array) -> NDArray[np.float64]:
+def _by_place(leaf: NDArray[np.float64]) -> NDArray[np.float64]:
     """Rows (P * E, ...) as (P, E, ...)."""
-    rows = np.asarray(leaf, np.float64)
-    return rows.reshape(PLACES, -1, *rows.shape[1:])
+    return leaf.reshape(PLACES, -1, *leaf.shape[1:])
 
 
 def _cautious_risks(

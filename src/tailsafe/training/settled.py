@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from tailsafe.envs.device import DeviceBatch, DeviceState, device_engine
 from tailsafe.envs.episodes import environment_keys
+from tailsafe.envs.finite import FiniteEnvironments, FiniteState
 from tailsafe.evaluation.environments import Stage
 from tailsafe.risk import SpectralRisk
 from tailsafe.tasks import Task, task_units
@@ -75,17 +77,16 @@ def play_settled(policy: Any, stage: Stage, seed: int, steps: int) -> SettledEpi
     return SettledEpisodes(paid, earned / length)
 
 
-class DevicePlay:
-    """What `play_settled` does, as one program for `policies` policies: of built-in tasks on an engine inside JAX.
+class Playing(ABC):
+    """What `play_settled` does, as one program for `policies` policies of environments inside JAX.
 
     All that it plays must be alike but for their tensors: the policies of one run, or of runs of one program.
     """
 
-    def __init__(self, task: Task[Any], backend: str, policies: int, episodes: int, steps: int) -> None:
-        self._batch = DeviceBatch(task, device_engine(task, backend))
-        self._policies, self._episodes, self._steps = policies, episodes, steps
+    def __init__(self, policies: int) -> None:
+        self._policies = policies
         self._like: Any = None
-        self._run = jax.jit(jax.vmap(self._played))
+        self._run = jax.jit(jax.vmap(self._episodes_of))
 
     def play(self, policies: Sequence[Any], seeds: Sequence[int]) -> list[SettledEpisodes]:
         """One episode in each environment of each policy, all from the start."""
@@ -94,13 +95,33 @@ class DevicePlay:
         filled = [*policies, *[policies[-1]] * (self._policies - len(policies))]
         tensors = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(policy.tensors for policy in filled))
         padded = jnp.asarray([*seeds, *[seeds[-1]] * (len(filled) - len(seeds))], jnp.int32)
-        state, paid, reward = self._run(tensors, padded)
-        self._batch.check(state)
+        paid, reward = self._checked(*self._run(tensors, padded))
         rows = zip(np.asarray(paid, np.float64), np.asarray(reward, np.float64), strict=True)
         return [SettledEpisodes(*row) for row in rows][: len(policies)]
 
-    def _played(self, tensors: Any, seed: Int[Array, ""]) -> tuple[DeviceState, Array, Array]:
-        """Discounted costs (N, C) and rewards per step (N,) of one policy; the last state has the use of buffers."""
+    def _checked(self, state: Any, paid: Array, reward: Array) -> tuple[Array, Array]:
+        """What was played, unless the last states of the environments tell of an error."""
+        return paid, reward
+
+    @abstractmethod
+    def _episodes_of(self, tensors: Any, seed: Int[Array, ""]) -> tuple[Any, Array, Array]:
+        """Last states, discounted costs (N, C) and rewards (N,) of one policy."""
+
+
+class DevicePlay(Playing):
+    """Of built-in tasks on an engine inside JAX."""
+
+    def __init__(self, task: Task[Any], backend: str, policies: int, episodes: int, steps: int) -> None:
+        super().__init__(policies)
+        self._batch = DeviceBatch(task, device_engine(task, backend))
+        self._episodes, self._steps = episodes, steps
+
+    def _checked(self, state: DeviceState, paid: Array, reward: Array) -> tuple[Array, Array]:
+        self._batch.check(state)
+        return paid, reward
+
+    def _episodes_of(self, tensors: Any, seed: Int[Array, ""]) -> tuple[DeviceState, Array, Array]:
+        """Rewards are per step."""
         policy, count = self._like.with_tensors(tensors), self._episodes
         keys = jax.random.split(jax.random.key(seed), self._steps)
 
@@ -117,3 +138,28 @@ class DevicePlay:
         begun = (state, jnp.zeros((count, costs)), jnp.ones(count), jnp.ones(count, bool), jnp.zeros(count))
         (state, paid, _, _, earned, length), _ = jax.lax.scan(step, (*begun, jnp.zeros(count)), keys)
         return state, paid, earned / length
+
+
+class FinitePlay(Playing):
+    """Of a finite problem, whose episodes all have the same length."""
+
+    def __init__(self, environments: FiniteEnvironments, policies: int = 1) -> None:
+        super().__init__(policies)
+        self._environments = environments
+
+    def _episodes_of(self, tensors: Any, seed: Int[Array, ""]) -> tuple[FiniteState, Array, Array]:
+        """Rewards are discounted sums over the length of an episode: their sum is what is maximised."""
+        policy, environments = self._like.with_tensors(tensors), self._environments
+        problem, count = environments.problem, environments.num_envs
+        for_start, for_actions = jax.random.split(jax.random.key(seed))
+
+        def step(carry: Any, key: Any) -> tuple[Any, None]:
+            state, earned, paid, weight = carry
+            actions = policy.sampled(environments.observe(state), paid, weight, key)
+            state, moved = environments.step(state, actions)
+            earned = earned + weight * moved.reward
+            return (state, earned, paid + weight[:, None] * moved.costs, problem.discount * weight), None
+
+        begun = (environments.init(for_start), jnp.zeros(count), jnp.zeros((count, problem.num_costs)), jnp.ones(count))
+        (state, earned, paid, _), _ = jax.lax.scan(step, begun, jax.random.split(for_actions, problem.horizon))
+        return state, paid, earned / problem.horizon

@@ -22,7 +22,6 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from tailsafe.envs.finite import FiniteEnvironments
-from tailsafe.envs.jax_user import JaxStage
 from tailsafe.envs.vector import make_batch
 from tailsafe.errors import InputError
 from tailsafe.evaluation.environments import BatchStage, Stage
@@ -33,7 +32,7 @@ from tailsafe.policies.policy import load_policy
 from tailsafe.tasks import TASKS
 from tailsafe.training.plan import Plan
 from tailsafe.training.policy_file import describe_policy, share_policy
-from tailsafe.training.settled import DevicePlay, SettledEpisodes, play_settled
+from tailsafe.training.settled import DevicePlay, FinitePlay, SettledEpisodes, play_settled
 
 FOLDER, TABLE = "validation", "validation.csv"
 POLICY = "policy"
@@ -255,17 +254,14 @@ class Stages:
         settled = math.inf if gamma >= 1 else math.ceil(math.log(_SETTLED) / math.log(gamma))
         self._steps = int(min(settled, length or LONGEST_EPISODE))
         self._open: Stage | None = None
-        self._program: DevicePlay | None = None
+        self._program: DevicePlay | FinitePlay | None = None
 
     def play(self, policies: Sequence[LoadedPolicy], seeds: Sequence[int]) -> list[SettledEpisodes]:
         """`validation_episodes` fresh episodes of each policy, until their costs are settled."""
-        if self._plan.problem is None and self._plan.on_device:
-            if self._program is None:
-                task = TASKS[self._plan.spec.name]
-                self._program = DevicePlay(task, self._plan.config.backend, self._runs, self._episodes, self._steps)
+        if self._plan.on_device:
+            self._program = self._program or self._programmed()
             return self._program.play(policies, seeds)
-        if self._open is None:
-            self._open = self._made()
+        self._open = self._open or self._made()
         stage = self._open
         return [play_settled(policy, stage, seed, self._steps) for policy, seed in zip(policies, seeds, strict=True)]
 
@@ -274,8 +270,12 @@ class Stages:
         if self._open is not None:
             self._open.close()
 
-    def _made(self) -> Stage:
+    def _programmed(self) -> DevicePlay | FinitePlay:
         plan = self._plan
         if plan.problem is not None:
-            return JaxStage(FiniteEnvironments(plan.problem, self._episodes, plan.spec.name))
-        return BatchStage(make_batch(TASKS[plan.spec.name], self._episodes, plan.config.backend))
+            return FinitePlay(FiniteEnvironments(plan.problem, self._episodes), self._runs)
+        task = TASKS[plan.spec.name]
+        return DevicePlay(task, plan.config.backend, self._runs, self._episodes, self._steps)
+
+    def _made(self) -> Stage:
+        return BatchStage(make_batch(TASKS[self._plan.spec.name], self._episodes, self._plan.config.backend))
