@@ -47,6 +47,9 @@ def test_a_stored_run_means_the_same_today():
         ({"violated": "release", "strategy": "cpo"}, {"strategy": "cpo"}),
         ({"violated": "joint", "joint_updates": 40}, {"strategy": "joint"}),
         ({"groups": 8, "join_chunks": False, "batch_chunks": 10}, {"groups": 8, "batch_chunks": 10}),
+        # A complete run of a range, from before episodes said how to answer requests.
+        ({"num_envs": 8}, {"num_envs": 8, "request_episodes": 0}),
+        ({"num_envs": 8, "request_episodes": 64}, {"num_envs": 8, "request_episodes": 64}),
         # Of a single chunk there is nothing to join.
         ({"groups": 8, "join_chunks": True, "batch_chunks": 1}, {"groups": 8, "batch_chunks": 1}),
     ],

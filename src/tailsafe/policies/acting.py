@@ -40,16 +40,10 @@ class LoadedPolicy:
         self.description = description
         self.modes = delta
         self._constraints = description.arrays()
-        ranged = self._constraints.range
-        self.delta = delta if ranged is None else ranged.delta_at(delta, jnp.asarray(description.position, float))
+        self._place(jnp.asarray(description.position, float))
         self.actions = description.actions.build()
         self.network = policy
         self.normalizer = normalizer
-        # The limits at that position, as the learner scaled by them; only those of the request with a single cost.
-        in_force = description.asked(description.request_at(description.position))
-        limits = [constraint.discounted_limit for constraint in in_force.constraints]
-        scales = zip(limits, description.largest_return, strict=True)
-        self.cost_scale = np.asarray([limit if limit > 0 else largest for limit, largest in scales], np.float32)
         self._key = jax.random.key(seed)
         self._episode: _SoFar | None = None
         self._awaits_cost = False
@@ -79,14 +73,19 @@ class LoadedPolicy:
 
     def asked_by_rows(self, limits: Float[NDArray[Any], "N C"]) -> LoadedPolicy:
         """The same policy for batches of N observations, each row asked for its own limits."""
-        ranged = self._constraints.range
-        assert ranged is not None
         other = LoadedPolicy(self.description, self.network, self.normalizer, self.modes)
-        position = jnp.asarray(self.description.positions(limits))
-        other.delta = ranged.delta_at(self.modes, position)
-        scale = self._constraints.limit * ranged.factors(position)
-        other.cost_scale = np.asarray(jnp.where(scale > 0, scale, self._constraints.largest_return))
+        other._place(jnp.asarray(self.description.positions(limits)))
         return other
+
+    def _place(self, position: Float[Array, ...]) -> None:
+        """Act at this position of a range of limits, or at one for each row: increments of beta, and the limits there,
+        by which the learner scaled costs so far.
+        """
+        arrays = self._constraints
+        self.delta: Array = self.modes if arrays.range is None else arrays.range.delta_at(self.modes, position)
+        limits = arrays.limit if arrays.range is None else arrays.limit * arrays.range.factors(position)
+        scale = jnp.where(limits > 0, limits, arrays.largest_return)
+        self.cost_scale: Array | NDArray[np.float32] = np.asarray(scale, np.float32)
 
     @property
     def conditions(self) -> Float[NDArray[np.float32], " i"]:

@@ -16,11 +16,20 @@ _ROUNDING = 1e-6
 
 
 class LimitSpan(NamedTuple):
-    """Limits that one policy was trained for, in their unit. discounted_low: the lowest, on the discounted cost sum."""
+    """Limits that one policy can be asked for, in their unit. discounted_low: the lowest, on the discounted cost sum.
+
+    below: how far training went on below the lowest, as a share of it: what answers the lowest request may lie there.
+    """
 
     low: float
     high: float
     discounted_low: float
+    below: float = 0.0
+
+    @property
+    def trained_low(self) -> float:
+        """The lowest limit of training."""
+        return self.low * (1 - self.below)
 
 
 @dataclass(frozen=True)
@@ -77,7 +86,7 @@ class ConstraintDescription:
             "discounted_limit": lowest.discounted_limit,
             "eta": list(self.eta),
             "alpha": list(self.alpha),
-        } | ({} if self.span is None else {"highest": self.span.high})
+        } | ({} if self.span is None else {"highest": self.span.high, "below": self.span.below})
 
     @classmethod
     def from_json(cls, fields: Fields) -> ConstraintDescription:
@@ -94,7 +103,11 @@ class ConstraintDescription:
         if highest is not None:
             if not 0 < described.limit < highest:
                 raise InputError(f"{fields.place}.highest must be above the limit, which must be above zero")
-            described = replace(described, span=LimitSpan(described.limit, highest, described.discounted_limit))
+            below = fields.optional("below", fields.number) or 0.0
+            if not 0 <= below < 1:
+                raise InputError(f"{fields.place}.below is {below:g}; it must be in [0, 1)")
+            span = LimitSpan(described.limit, highest, described.discounted_limit, below)
+            described = replace(described, span=span)
         try:
             _ = described.measure, described.steps
         except InputError as error:

@@ -132,8 +132,10 @@ class PolicyDescription:
         spans = [(i, one.span) for i, one in enumerate(self.constraints) if one.span is not None]
         if not spans:
             return np.zeros(len(limits), limits.dtype)
-        ratios = [np.maximum(limits[:, i] / span.low, 1.0) for i, span in spans]
-        places = [np.log(r) / math.log(span.high / span.low) for r, (_, span) in zip(ratios, spans, strict=True)]
+        ratios = [np.maximum(limits[:, i] / span.trained_low, 1.0) for i, span in spans]
+        places = [
+            np.log(r) / math.log(span.high / span.trained_low) for r, (_, span) in zip(ratios, spans, strict=True)
+        ]
         requested = np.asarray(np.clip(np.min(places, axis=0), 0.0, 1.0))
         return requested if self.answers is None else self.answers.to(requested)
 
@@ -148,9 +150,17 @@ class PolicyDescription:
         rows = zip(self.constraints, wanted, strict=True)
         return replace(self, constraints=tuple(constraint.asked(float(limit)) for constraint, limit in rows))
 
-    def request_at(self, position: float) -> tuple[float, ...]:
-        """The limits at this place of the range, from 0 to 1."""
+    def request_at(self, share: float) -> tuple[float, ...]:
+        """The limits that can be asked for, from the lowest (0) to the highest (1), on a logarithmic scale."""
         ends = [one.ends for one in self.constraints]
+        return tuple(low if low == high else low * (high / low) ** share for low, high in ends)
+
+    def trained_at(self, position: float) -> tuple[float, ...]:
+        """The limits of training at a position of the range."""
+        ends = [
+            (one.limit, one.limit) if one.span is None else (one.span.trained_low, one.span.high)
+            for one in self.constraints
+        ]
         return tuple(low if low == high else low * (high / low) ** position for low, high in ends)
 
     def in_own_unit(self, index: int, limit: float, unit: Unit) -> float:
@@ -182,6 +192,10 @@ class PolicyDescription:
             limits = [constraint.discounted_limit for constraint in self.constraints]
             return stack_constraints(spectra, limits, self.largest_return, self.least_cells)
         low, high = ([one.asked(one.ends[end]).discounted_limit for one in self.constraints] for end in (0, 1))
+        low = [
+            limit * (1 - one.span.below) if one.span else limit
+            for limit, one in zip(low, self.constraints, strict=True)
+        ]
         return stack_constraints(spectra, low, self.largest_return, self.least_cells, high, self.regions)
 
     def unit_factor(self, constraint: ConstraintDescription) -> float:

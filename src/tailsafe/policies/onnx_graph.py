@@ -173,8 +173,8 @@ def _position(graph: _Graph, policy: LoadedPolicy) -> str:
     spans = [(i, one.span) for i, one in enumerate(policy.description.constraints) if one.span is not None]
     columns = graph.constant("limit.columns", [i for i, _ in spans], np.int64)
     asked = graph.node("Gather", ["limit", columns], "ranged_limits", axis=1)
-    low = graph.constant("limit.low", [span.low for _, span in spans])
-    width = graph.constant("limit.width", [math.log(span.high / span.low) for _, span in spans])
+    low = graph.constant("limit.low", [span.trained_low for _, span in spans])
+    width = graph.constant("limit.width", [math.log(span.high / span.trained_low) for _, span in spans])
     of_low = graph.node("Div", [graph.node("Max", [asked, low], "at_least_low"), low], "of_low")
     places = graph.node("Div", [graph.node("Log", [of_low], "above"), width], "places")
     requested = graph.clip(graph.node("ReduceMin", [places], "place", axes=[1], keepdims=1), 0.0, 1.0, "requested")

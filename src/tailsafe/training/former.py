@@ -38,6 +38,8 @@ def of_this_version(settings: Mapping[str, Any]) -> dict[str, Any]:
     updates = found.pop("joint_updates", 40)
     if found.get("strategy") == "joint":
         _same("joint_updates", updates, 40)
+    if "num_envs" in found:  # what a run stores is complete: then requests were answered at their own places
+        found.setdefault("request_episodes", 0)
     batch = found.get("batch_chunks", 1)
     _same("policy_chunks", found.pop("policy_chunks", batch), batch)
     if found.pop("join_chunks", False) and batch > 1:

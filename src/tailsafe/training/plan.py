@@ -32,6 +32,8 @@ from tailsafe.training.sizes import check_state, check_values
 
 # Where nobody says how much a step can cost, cost critics are cut at this many times the limit.
 _MANY_LIMITS = 1000.0
+# Of the lowest limit of a range, where requests are answered by episodes.
+_BELOW = 0.05
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,11 @@ class Plan:
             )
             for constraint, limit, spectrum in rows
         )
+
+    @property
+    def below(self) -> float:
+        """How far training goes below the lowest limits of a range, as a share of them."""
+        return _below(self.values)
 
     @property
     def steps_per_update(self) -> int:
@@ -293,7 +300,13 @@ def _constraint_arrays(
     largest = [_largest_return(c, d, scale, values) for c, d in zip(spec.largest_costs, discounted, strict=True)]
     if lowest is None:
         return stack_constraints(spectra, discounted, largest, values["least_cells"])
+    lowest = [low if low == high else low * (1 - _below(values)) for low, high in zip(lowest, discounted, strict=True)]
     return stack_constraints(spectra, lowest, largest, values["least_cells"], discounted, values["regions"])
+
+
+def _below(values: Mapping[str, Any]) -> float:
+    """Requests that are answered by episodes need policies below the lowest of them too: estimates are never exact."""
+    return _BELOW if values["request_episodes"] else 0.0
 
 
 def _settings(

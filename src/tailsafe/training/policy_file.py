@@ -37,7 +37,7 @@ def describe_policy(plan: Plan, steps: int) -> PolicyDescription:
             eta=tuple(float(x) for x in steps_of.eta),
             alpha=tuple(float(x) for x in steps_of.alpha),
             # Nobody has asked for a limit yet: the most cautious one.
-            span=LimitSpan(constraint.lowest, constraint.highest, limit) if constraint.ranged else None,
+            span=LimitSpan(constraint.lowest, constraint.highest, limit, plan.below) if constraint.ranged else None,
         )
         for constraint, limit, steps_of in zip(
             plan.constraints, plan.lowest_limits or plan.discounted_limits, plan.spectra, strict=True

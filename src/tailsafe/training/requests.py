@@ -55,7 +55,7 @@ def found_answers(policy: LoadedPolicy, episodes: int, seed: int) -> Answers:
     side_by_side = min(episodes, _ROWS // PLACES)
     problem = FiniteCMDP.from_dict(description.task.problem)
     environments = FiniteEnvironments(problem, PLACES * side_by_side)
-    limits = np.array([description.request_at(place) for place in places])
+    limits = np.array([description.trained_at(place) for place in places])
     play = FinitePlay(environments)
     rows = policy.asked_by_rows(np.repeat(limits, side_by_side, axis=0))
     played = [play.play([rows], [seed + i])[0] for i in range(math.ceil(episodes / side_by_side))]

@@ -41,8 +41,8 @@ POLICY = "policy"
 _LEFT_OUT = 5
 # What is shipped is among the policies of this share of the updates, the latest.
 _CANDIDATES_FROM = 0.5
-# In the end the best so many policies play at least so many episodes more.
-_FINALISTS, _FINAL_EPISODES = 3, 1024
+# In the end the best so many policies play at least so many episodes more; those of finite problems cost next to nothing.
+_FINALISTS, _FINAL_EPISODES, _FINITE_EPISODES = 3, 1024, 2**19
 # Standard errors that the shipped policy's risks stay under the limits.
 _CAUTION = 1.5
 # Below this discount nothing changes a discounted sum any more.
@@ -196,7 +196,8 @@ class Validations:
         self.every = plan.validation_updates
         self._stages = Stages(plan, len(runs))
         self._each = [Validation(*run) for run in runs] if self.every else []
-        self._batches = math.ceil(_FINAL_EPISODES / plan.values["validation_episodes"])
+        final = _FINAL_EPISODES if plan.problem is None else _FINITE_EPISODES
+        self._batches = math.ceil(final / plan.values["validation_episodes"])
         for validation in self._each:
             validation.cut(updates)
 
