@@ -90,7 +90,7 @@ def front(
 def _print(found: Front) -> None:
     from rich.table import Table
 
-    played = found.points[0].evaluation.played_environment
+    played = found.points[0].evaluation.played
     if played.trained_in is not None:
         console().print(f"played in {played.name}; trained in {played.trained_in}", markup=False)
     table = Table("run", "limit", "reward", *(f"risk of {escaped(name)}" for name in found.costs))

@@ -59,7 +59,7 @@ class Front:
         """What `tailsafe front --json` prints and front.json holds."""
         return {
             "task": self.points[0].evaluation.policy.task.name,
-            **self.points[0].evaluation.played_environment.to_json(),
+            **self.points[0].evaluation.played.to_json(),
             "costs": list(self.costs),
             "episodes": self.episodes,
             "confidence": self.confidence,
