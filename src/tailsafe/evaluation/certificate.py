@@ -18,7 +18,7 @@ from tailsafe.errors import InputError
 from tailsafe.evaluation.bounds import student_interval
 from tailsafe.evaluation.candidates import Player, search_of
 from tailsafe.evaluation.environments import open_stage
-from tailsafe.evaluation.played import beside, played_in
+from tailsafe.evaluation.played_environment import beside, played_in
 from tailsafe.evaluation.recordings import Recordings
 from tailsafe.evaluation.search_outcome import FOLDER, FORMAT, Certificate, Finding, home_of, largest_sum
 from tailsafe.evaluation.sequential import BATCH, Limit, Proof, prove

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tailsafe.errors import InputError
 from tailsafe.evaluation.episodes import Episodes, read_episodes
-from tailsafe.evaluation.played import Played
+from tailsafe.evaluation.played_environment import PlayedEnvironment
 from tailsafe.files import read_object, write_json
 
 
@@ -20,7 +20,7 @@ class Recordings:
     tables can write digests that fit, so a stranger's certificate is believed only when replayed (`certificate.check`).
     """
 
-    def __init__(self, folder: Path | None, digest: str, seed: int, played: Played) -> None:
+    def __init__(self, folder: Path | None, digest: str, seed: int, played: PlayedEnvironment) -> None:
         if folder is not None and folder.is_symlink():
             raise InputError(f"{folder}: is a link; what is written into a run stays in its folder")
         self._folder, self._names = folder, played.description.task.cost_names

@@ -15,7 +15,7 @@ from tailsafe.evaluation.bounds import MeanReport, mean_report
 from tailsafe.evaluation.constraint_report import ConstraintReport, IntervalName
 from tailsafe.evaluation.episodes import TABLE_NAME, Episodes
 from tailsafe.evaluation.exact import ExactEvaluation
-from tailsafe.evaluation.played import Played, beside, other_place
+from tailsafe.evaluation.played_environment import PlayedEnvironment, beside, other_place
 from tailsafe.files import read_object, write_json
 from tailsafe.policies.metadata import PolicyDescription
 
@@ -29,7 +29,7 @@ class Evaluation:
     read from one. played: the environment of the episodes, which need not be the run's.
     """
 
-    played: Played
+    played: PlayedEnvironment
     beta: tuple[tuple[float, ...], ...]
     episodes: Episodes
     seed: int
@@ -159,7 +159,7 @@ class Evaluation:
         return "\n".join(lines)
 
 
-def set_earlier_aside(path: Path, decided_by: set[IntervalName], played: Played) -> str | None:
+def set_earlier_aside(path: Path, decided_by: set[IntervalName], played: PlayedEnvironment) -> str | None:
     """Rename an evaluation that was decided by other bounds or in another environment; returns what it said and where
     it is now.
     """

@@ -19,7 +19,7 @@ from tailsafe._version import __version__
 from tailsafe.errors import InputError
 from tailsafe.evaluation.bounds import Interval, largest_return
 from tailsafe.evaluation.candidates import Candidate
-from tailsafe.evaluation.played import Played, beside, other_place
+from tailsafe.evaluation.played_environment import PlayedEnvironment, beside, other_place
 from tailsafe.evaluation.sequential import Limit, Proof
 from tailsafe.files import read_object, write_json
 from tailsafe.policies.described_constraint import Unit
@@ -74,7 +74,7 @@ class Certificate:
     most rewarding candidate that was certified, None if none was.
     """
 
-    played: Played
+    played: PlayedEnvironment
     digest: str
     limits: tuple[float, ...]
     units: tuple[Unit, ...]

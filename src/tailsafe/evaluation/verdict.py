@@ -18,7 +18,7 @@ from tailsafe.evaluation.constraint_report import IntervalName, constraint_repor
 from tailsafe.evaluation.environments import open_stage
 from tailsafe.evaluation.episodes import Episodes, ProgressCallback, play
 from tailsafe.evaluation.exact import ExactEvaluation, evaluate_on_problem
-from tailsafe.evaluation.played import Played, played_in
+from tailsafe.evaluation.played_environment import PlayedEnvironment, played_in
 from tailsafe.evaluation.report import Evaluation
 from tailsafe.policies.acting import LoadedPolicy
 from tailsafe.policies.policy import POINTS, load_policy
@@ -108,10 +108,10 @@ def summarize(
     deterministic: bool = False,
     interval: IntervalName = "distribution-free",
     exact: ExactEvaluation | None = None,
-    played: Played | None = None,
+    played: PlayedEnvironment | None = None,
 ) -> Evaluation:
     """The report on episodes that were played. played: the environment; None: the one of training."""
-    played = played or Played(policy.description)
+    played = played or PlayedEnvironment(policy.description)
     description = played.description
     return Evaluation(
         played=played,

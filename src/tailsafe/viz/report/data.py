@@ -15,7 +15,7 @@ from tailsafe.evaluation.bounds import Interval
 from tailsafe.evaluation.constraint_report import BOOTSTRAP_MET, Verdict
 from tailsafe.evaluation.episodes import TABLE_NAME, Episodes, read_episodes
 from tailsafe.evaluation.front import FILE_NAME as FRONT
-from tailsafe.evaluation.played import environment_text
+from tailsafe.evaluation.played_environment import environment_text
 from tailsafe.evaluation.report import FILE_NAME
 from tailsafe.files import open_text, read_object
 from tailsafe.policies.policy import FOLDER as POLICY

@@ -24,7 +24,7 @@ from tailsafe.policies.metadata import PolicyDescription
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedEnvironment:
     """description: of the policy, with the environment that is played in place of the one of training. trained_in: the
     environment of training where that is another one, else None. engine: of a built-in task.
     """
@@ -64,7 +64,7 @@ class Played:
         return {"environment": environment, "trained_in": self.trained_in}
 
 
-def other_place(content: Mapping[str, Any], played: Played) -> str | None:
+def other_place(content: Mapping[str, Any], played: PlayedEnvironment) -> str | None:
     """The environment that an earlier verdict is about, if it is another one. Files of earlier versions do not say."""
     environment = content.get("environment")
     if not isinstance(environment, dict) or not isinstance(environment.get("name"), str):
@@ -80,7 +80,7 @@ def beside(path: Path, place: str) -> Path:
     return path.with_name(f"{path.stem}.{safe}{path.suffix}")
 
 
-def played_in(description: PolicyDescription, stage: Stage) -> Played:
+def played_in(description: PolicyDescription, stage: Stage) -> PlayedEnvironment:
     """What is true of a policy in the environments of a stage."""
     task, spec, source = description.task, stage.spec, stage.source
     own = _named_by(description, spec, source)
@@ -97,7 +97,7 @@ def played_in(description: PolicyDescription, stage: Stage) -> Played:
     pairs = zip(description.constraints, spec.cost_names, strict=True)
     limits = tuple(_restated(one, name, description, now) for one, name in pairs)
     trained_in = None if same else _training(task, now, source)
-    return Played(replace(description, task=now, constraints=limits), trained_in, stage.engine)
+    return PlayedEnvironment(replace(description, task=now, constraints=limits), trained_in, stage.engine)
 
 
 def _named_by(description: PolicyDescription, spec: EnvironmentSpec, source: Source | None) -> bool:
