@@ -218,6 +218,21 @@ def test_a_process_that_dies_is_one_line(recwarn: pytest.WarningsRecorder) -> No
     assert not recwarn.list
 
 
+def test_this_process_steps_a_block_and_may_fail_at_it(recwarn: pytest.WarningsRecorder) -> None:
+    """While the others still step theirs: one line, and nothing is left of them."""
+    environments = user_environments(find_environment("tests.envs.own:FailsAtHome"), 4, workers=2)
+    environments.reset(0)
+    actions = np.zeros((4, 2), np.float32)
+    environments.step(actions)
+    with pytest.raises(InputError, match="step raised an error: RuntimeError: not here"):
+        environments.step(actions)
+    environments.close()
+    del environments
+    gc.collect()
+    assert not multiprocessing.active_children()
+    assert not recwarn.list
+
+
 # --- names and trust --------------------------------------------------------------------------------------------------
 
 MODULE = """
