@@ -233,6 +233,14 @@ def test_this_process_steps_a_block_and_may_fail_at_it(recwarn: pytest.WarningsR
     assert not recwarn.list
 
 
+def test_what_gymnasium_s_robots_need_is_said() -> None:
+    def make() -> Any:
+        raise ModuleNotFoundError("No module named 'imageio'", name="imageio")
+
+    with pytest.raises(InputError, match=r"pip install 'gymnasium\[mujoco\]'"):
+        user_environments(find_environment(make), 1)
+
+
 # --- names and trust --------------------------------------------------------------------------------------------------
 
 MODULE = """

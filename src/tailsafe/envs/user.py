@@ -123,8 +123,14 @@ def _first(found: Found) -> Any:
     except InputError:
         raise
     except (Exception, SystemExit) as error:
-        advice = misfit(found.make) if isinstance(error, TypeError) else ""
+        advice = misfit(found.make) if isinstance(error, TypeError) else _missing(error)
         raise InputError(f"environment {found.name}: it could not be built: {place_of(error)}{advice}") from error
+
+
+def _missing(error: BaseException) -> str:
+    """How to get what Gymnasium's robots import without saying so."""
+    missing = isinstance(error, ModuleNotFoundError) and error.name == "imageio"
+    return "; Gymnasium's robots need: pip install 'gymnasium[mujoco]'" if missing else ""
 
 
 def _once(made: list[Any], make: Any) -> Any:
