@@ -167,6 +167,11 @@ def test_six_values() -> None:
         assert copies.step(np.zeros((1, 2), np.float32)).costs.tolist() == [[0.5]]
 
 
+def test_six_values_inside_of_another_wrapper_are_explained() -> None:
+    with pytest.raises(InputError, match=r"six values.*ts\.CostFromStep\(env\) belongs inside"):
+        Copies(lambda: gymnasium.wrappers.TimeLimit(SixValues(), 2), 1, "six")
+
+
 def test_metrics_sum_up_an_episode() -> None:
     metrics = {"speed": 3.0, "mean:speed": 2.0, "sum:speed": 6.0, "min:speed": 1.0, "max:success": 1.0}
     running = Running([Metric.parse(text) for text in metrics], 1)
