@@ -174,7 +174,7 @@
     for (const limit of panel.limits) {
       const y = at.y(limit);
       make(svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y, y2: y, class: "limit-line" });
-      make(svg, "text", { x: LEFT + 4, y: y - 5, class: "limit-text" }, `limit ${number(limit)}`);
+      make(svg, "text", { x: LEFT + 4, y: y - 5, class: "limit-text" }, `limit ${number(limit)}${panel.per}`);
     }
     chart.cursor = make(svg, "g", { class: "cursor" });
     point(chart);
