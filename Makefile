@@ -42,8 +42,8 @@ docs: $(READY)  ## build the documentation site into site/, warnings are errors;
 test: $(READY) lint  ## the whole suite, style and types included
 	$(BIN)/python -m pytest -m "not slow"
 
-test-slow: $(READY)  ## the tests that take minutes, and those on a Ray cluster of this machine
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,ray]'
+test-slow: $(READY)  ## the tests that take minutes, those on a Ray cluster of this machine, and those with Brax and gymnax
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,ray,jax-envs]'
 	$(BIN)/python -m pytest -m slow
 
 attack: $(READY)  ## seeded damage to every file of a run, and a grammar of bad arguments; counts what was found

@@ -1,4 +1,4 @@
-"""An environment of gymnax with a cost: keep the pole up, and the cart near the middle. `pip install gymnax`
+"""An environment of gymnax with a cost: keep the pole up, and the cart near the middle. `pip install gymnax six`
 
 python examples/gymnax_environment.py
 tailsafe train examples/gymnax_environment.py:make_cartpole --limit 2/discounted --steps 500000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import multiprocessing
 import os
 from typing import Any
 
@@ -146,11 +147,20 @@ class Moves(Own):
 
 
 class Dies(Own):
-    """As a process does that is killed for its memory."""
+    """As a process does that is killed for its memory; not the one of the tests."""
 
     def step(self, action: Any) -> Any:
-        if self.time == 1:
+        if self.time == 1 and multiprocessing.parent_process() is not None:
             os._exit(1)
+        return super().step(action)
+
+
+class FailsAtHome(Own):
+    """In the second step, in the process that asks."""
+
+    def step(self, action: Any) -> Any:
+        if self.time == 1 and multiprocessing.parent_process() is None:
+            raise RuntimeError("not here")
         return super().step(action)
 
 

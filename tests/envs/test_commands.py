@@ -65,9 +65,12 @@ def test_check_env(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypat
     code, out, _ = run(capsys, "check-env", "my_envs_to_check:Free")
     assert code == 1
     assert "no info['cost']" in out
+    (tmp_path / "my_needy.py").write_text("import no_such")
     for name, message in (
         ("my_envs_to_check:Nothing", "has no 'Nothing'"),
-        ("no_such_module:X", "cannot import"),
+        ("no_such_module:X", f"there is no module 'no_such_module' in {tmp_path}, and none is installed"),
+        ("my_envs_to_chekc:Good", "did you mean my_envs_to_check?"),
+        ("my_needy:X", f"cannot import 'my_needy': ModuleNotFoundError: No module named 'no_such' ({tmp_path}"),
         ("x", "unknown task"),
     ):
         code, out, err = run(capsys, "check-env", name)

@@ -167,6 +167,11 @@ def test_six_values() -> None:
         assert copies.step(np.zeros((1, 2), np.float32)).costs.tolist() == [[0.5]]
 
 
+def test_six_values_inside_of_another_wrapper_are_explained() -> None:
+    with pytest.raises(InputError, match=r"six values.*ts\.CostFromStep\(env\) belongs inside"):
+        Copies(lambda: gymnasium.wrappers.TimeLimit(SixValues(), 2), 1, "six")
+
+
 def test_metrics_sum_up_an_episode() -> None:
     metrics = {"speed": 3.0, "mean:speed": 2.0, "sum:speed": 6.0, "min:speed": 1.0, "max:success": 1.0}
     running = Running([Metric.parse(text) for text in metrics], 1)
@@ -216,6 +221,29 @@ def test_a_process_that_dies_is_one_line(recwarn: pytest.WarningsRecorder) -> No
     gc.collect()
     assert not multiprocessing.active_children()
     assert not recwarn.list
+
+
+def test_this_process_steps_a_block_and_may_fail_at_it(recwarn: pytest.WarningsRecorder) -> None:
+    """While the others still step theirs: one line, and nothing is left of them."""
+    environments = user_environments(find_environment("tests.envs.own:FailsAtHome"), 4, workers=2)
+    environments.reset(0)
+    actions = np.zeros((4, 2), np.float32)
+    environments.step(actions)
+    with pytest.raises(InputError, match="step raised an error: RuntimeError: not here"):
+        environments.step(actions)
+    environments.close()
+    del environments
+    gc.collect()
+    assert not multiprocessing.active_children()
+    assert not recwarn.list
+
+
+def test_what_gymnasium_s_robots_need_is_said() -> None:
+    def make() -> Any:
+        raise ModuleNotFoundError("No module named 'imageio'", name="imageio")
+
+    with pytest.raises(InputError, match=r"pip install 'gymnasium\[mujoco\]'"):
+        user_environments(find_environment(make), 1)
 
 
 # --- names and trust --------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from tests.training.shortly import shorten
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAMS = sorted(path.name for path in EXAMPLES.glob("*.py"))
 NOTEBOOKS = sorted(path.name for path in EXAMPLES.glob("*.ipynb"))
-# Extras that no test needs.
+# Of an extra that only `make test-slow` installs.
 NEEDS = {"gymnax_environment.py": "gymnax"}
 
 
@@ -35,7 +35,9 @@ def workplace(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in NEEDS else []) for name in PROGRAMS]
+)
 def test_it_runs(name, workplace, capsys):
     pytest.importorskip(NEEDS.get(name, "tailsafe"))
     runpy.run_path(str(workplace / name), run_name="__main__")

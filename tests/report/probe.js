@@ -14,6 +14,8 @@
       !node.closest(".scroll, svg, .unseen")).map((node) => `${node.tagName}.${node.className}`);
     found.columns = new Set(plots.map((one) => Math.round(one.getBoundingClientRect().left))).size;
     found.undrawn = plots.filter((one) => !one.querySelector("path.line")).length;
+    const labels = (one) => all("text[text-anchor=middle]", one).map((node) => node.textContent);
+    found.repeated = plots.map(labels).filter((words) => new Set(words).size < words.length);
     found.fetched = performance.getEntriesByType("resource").map((entry) => entry.name).filter((x) => !x.startsWith("data:"));
     found.background = getComputedStyle(document.body).backgroundColor;
     found.video = document.querySelector("details.video").open;

@@ -118,7 +118,18 @@ def test_on_a_phone_in_the_dark_without_motion(written, tmp_path):
     assert found["errors"] == []
     assert (found["width"], found["columns"], found["undrawn"]) == (390, 1, 0)
     assert found["scrollWidth"] <= 390
-    assert found["wide"] == []
+    assert (found["wide"], found["repeated"]) == ([], [])
     assert found["video"] is False
     assert sum(map(int, re.findall(r"\d+", found["background"]))) < 150
     assert found["tapped"].startswith("step 400")
+
+
+def test_a_log_of_one_row_has_no_label_twice(tmp_path):
+    from tailsafe.viz.report import make_page, read_report
+
+    run = make_run(tmp_path / "short")
+    header, first, *_ = (run / "metrics.csv").read_text(encoding="utf-8").splitlines()
+    row = dict(zip(header.split(","), first.split(","), strict=True)) | {"steps": "20480"}
+    (run / "metrics.csv").write_text(f"{header}\n{','.join(row.values())}\n", encoding="utf-8")
+    found = visit(make_page(read_report([run])), tmp_path, 390)
+    assert (found["repeated"], found["scrollWidth"] <= 390) == ([], True)

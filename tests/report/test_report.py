@@ -54,7 +54,8 @@ def test_curves_are_those_of_the_log(page, tmp_path):
             wanted = [None if row[column] == "" else pytest.approx(float(row[column]), rel=1e-5) for row in rows]
             assert lines[label]["mean"] == wanted
     # One unit: the limit as it was given, and what is compared with it.
-    assert panels["collision: risk"]["limits"] == [0.025]
+    assert (panels["collision: risk"]["limits"], panels["collision: risk"]["per"]) == ([0.025], "/step")
+    assert "Dashed: the limit 0.025/step." in page(folder).text
     assert panels["collision: risk"]["unit"] == "discounted cost of an episode, per step"
     assert panels["KL of an update"]["log"] is True
 

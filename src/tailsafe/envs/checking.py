@@ -64,7 +64,7 @@ def check_environment(
             environments.close()
         findings.append(Finding(check))
         findings.append(Finding(f"costs are not negative: {', '.join(spec.cost_names)}", advice=_bound_advice(spec)))
-        findings.append(_end(episode, max_steps))
+        findings.append(_end(environments, episode, max_steps))
         check = "the same seed gives the same episode"
         again = _opened(found, metrics)
         try:
@@ -115,10 +115,12 @@ def _bound_advice(spec: Any) -> str:
     )
 
 
-def _end(episode: _Episode, max_steps: int) -> Finding:
+def _end(environments: Any, episode: _Episode, max_steps: int) -> Finding:
     check = "episodes end"
     if not episode.ended:
-        return Finding(check, f"no end within {max_steps} steps: wrap it in gymnasium.wrappers.TimeLimit")
+        written_in_jax = not isinstance(environments, GymnasiumEnvironments)
+        remedy = "give it an episode_length" if written_in_jax else "wrap it in gymnasium.wrappers.TimeLimit"
+        return Finding(check, f"no end within {max_steps} steps: {remedy}")
     if episode.terminated:
         return Finding(check)
     advice = (

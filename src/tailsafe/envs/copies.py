@@ -193,7 +193,7 @@ class Copies:
         try:
             answer = env.step(self.layout.actions.one(action))
         except (Exception, SystemExit) as error:
-            raise self._raised("step raised an error", error) from error
+            raise self._raised(f"step raised an error{_sixth(error)}", error) from error
         answer = five_values(answer)
         if not (isinstance(answer, tuple) and len(answer) == 5):
             raise self.wrong("step must return (observation, reward, terminated, truncated, info)")
@@ -272,6 +272,13 @@ class Copies:
     def wrong(self, what: str) -> InputError:
         """A complaint about the environment."""
         return InputError(f"environment {self._name}: {what}")
+
+
+def _sixth(error: BaseException) -> str:
+    """What Gymnasium's wrappers raise around an environment of six values says nothing of them."""
+    if "too many values to unpack (expected 5" not in str(error):
+        return ""
+    return " (of six values, as Safety-Gymnasium's? then ts.CostFromStep(env) belongs inside of the other wrappers)"
 
 
 def check_numbers(declared: Costs, reward: NDArray[Any], costs: NDArray[Any]) -> None:

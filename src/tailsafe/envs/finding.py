@@ -202,6 +202,12 @@ def _imported(name: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except (Exception, SystemExit) as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{name}.".startswith(f"{missing}."):
+            near = difflib.get_close_matches(name, sorted(path.stem for path in Path.cwd().glob("*.py")), n=1)
+            advice = f"; did you mean {near[0]}?" if near else ""
+            reason = f"there is no module {missing!r} in {Path.cwd()}, and none is installed{advice}"
+            raise InputError(f"cannot import {name!r}: {reason}") from error
         raise InputError(f"cannot import {name!r}: {place_of(error)}") from error
 
 

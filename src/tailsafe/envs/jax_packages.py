@@ -61,6 +61,8 @@ class GymnaxEnv(JaxEnv):
       env, params: as `gymnax.make(name)` returns them.
       cost: from (state, action, next state) to the step's cost, a number or a vector.
       episode_length: steps until an episode is truncated; by default what `params` says.
+
+    gymnax calls an episode done when its time is up, too. Here that is a truncation: something would have followed.
     """
 
     def __init__(
@@ -75,7 +77,8 @@ class GymnaxEnv(JaxEnv):
     ) -> None:
         self._env, self._params, self._cost = env, params, cost
         self.cost_names, self.largest_costs = cost_names, largest_costs  # type: ignore[misc, assignment]
-        own = getattr(params, "max_steps_in_episode", None)
+        self._limit = own = getattr(params, "max_steps_in_episode", None)
+        self._endless = None if own is None else params.replace(max_steps_in_episode=np.iinfo(np.int32).max)
         self.episode_length = episode_length if episode_length is not None else None if own is None else int(own)
         self.observation_space = _space(env.observation_space(params))
         self.action_space = _space(env.action_space(params))
@@ -91,7 +94,15 @@ class GymnaxEnv(JaxEnv):
         before, key = state
         for_step, key = jax.random.split(key)
         observation, after, reward, done, _ = self._env.step_env(for_step, before, action, self._params)
-        return (after, key), observation, reward, self._cost(before, action, after), jnp.asarray(done, bool)
+        return (after, key), observation, reward, self._cost(before, action, after), self._terminated(after, done)
+
+    def _terminated(self, after: Any, done: Any) -> Any:
+        """What has ended by more than the time that was up."""
+        done = jnp.asarray(done, bool)
+        if self._endless is None:
+            return done
+        otherwise = jnp.asarray(self._env.is_terminal(after, self._endless), bool)
+        return jnp.where(after.time >= self._limit, otherwise, done)
 
 
 def _space(space: Any) -> Any:

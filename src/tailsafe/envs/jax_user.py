@@ -71,7 +71,7 @@ class JaxUserEnvironments:
 
         def renewed() -> tuple[Any, Array]:
             fresh = self._reset(for_reset)
-            mixed = jax.tree.map(lambda new, old: jnp.where(_beside(done, new), new, old), fresh, (inner, last))
+            mixed = jax.tree.map(lambda new, old: _renewed(done, new, old), fresh, (inner, last))
             return mixed[0], mixed[1]
 
         # Resets can be dear; in most steps no episode ends.
@@ -224,5 +224,8 @@ def _shapes(tree: Any) -> tuple[Any, list[Any]]:
     return structure, [(jnp.shape(leaf), jnp.asarray(leaf).dtype) for leaf in leaves]
 
 
-def _beside(done: Array, leaf: Array) -> Array:
-    return done.reshape(-1, *(1,) * (leaf.ndim - 1))
+def _renewed(done: Array, new: Array, old: Array) -> Array:
+    """The new episodes' rows where the old ones are done. What all rows share, as MJX on Warp its contacts, stays."""
+    if new.shape[:1] != done.shape:
+        return old
+    return jnp.where(done.reshape(-1, *(1,) * (new.ndim - 1)), new, old)

@@ -28,7 +28,7 @@ _WINDOW = 100
 class GymnasiumEnvironments:
     """`num_envs` copies of what `found` builds. workers: the processes that step them; 1: this one.
 
-    metrics: numbers from `info` to follow. watch: see `Copies`; not with workers.
+    metrics: numbers from `info` to follow. watch: see `Copies`; not with workers. made: copies that are built already.
     """
 
     def __init__(
@@ -39,20 +39,19 @@ class GymnasiumEnvironments:
         workers: int = 1,
         metrics: Sequence[Metric] = (),
         watch: Watch = lambda env: None,
+        made: Sequence[Any] = (),
     ) -> None:
         self.num_envs = num_envs
         self.source = found.source
         self.engine: str | None = None
         self._found = found
         self._metrics = tuple(metrics)
+        make = functools.partial(_once, list(made), found.make)
         self._players: Copies | Workers
         if workers == 1:
-            self._players = Copies(found.make, num_envs, found.name, metrics, watch)
+            self._players = Copies(make, num_envs, found.name, metrics, watch)
         else:
-            first = Copies(found.make, 1, found.name, metrics)
-            first.close()
-            recipe = found.source if found.source is not None else found.make
-            self._players = Workers(recipe, num_envs, workers, found.name, first.layout, metrics)
+            self._players = Workers(found, make, num_envs, workers, metrics)
         self.layout = self._players.layout
         self.spec = spec_of(self.layout, found.name)
         self._finished: deque[NDArray[np.float64]] = deque(maxlen=_WINDOW)
@@ -109,15 +108,7 @@ def user_environments(
     first = _first(found)
     if not isinstance(first, JaxEnv):
         # One that was built to see what it is becomes the first copy.
-        made = [first]
-        make = functools.partial(_once, made, found.make)
-        return GymnasiumEnvironments(
-            Found(make, found.text, found.source) if workers == 1 else found,
-            num_envs,
-            workers=workers,
-            metrics=metrics,
-            watch=watch,
-        )
+        return GymnasiumEnvironments(found, num_envs, workers=workers, metrics=metrics, watch=watch, made=[first])
     if metrics:
         raise InputError(f"environment {found.name}: metrics are of Gymnasium's info, which a JaxEnv does not have")
     if workers > 1:
@@ -132,8 +123,14 @@ def _first(found: Found) -> Any:
     except InputError:
         raise
     except (Exception, SystemExit) as error:
-        advice = misfit(found.make) if isinstance(error, TypeError) else ""
+        advice = misfit(found.make) if isinstance(error, TypeError) else _missing(error)
         raise InputError(f"environment {found.name}: it could not be built: {place_of(error)}{advice}") from error
+
+
+def _missing(error: BaseException) -> str:
+    """How to get what Gymnasium's robots import without saying so."""
+    missing = isinstance(error, ModuleNotFoundError) and error.name == "imageio"
+    return "; Gymnasium's robots need: pip install 'gymnasium[mujoco]'" if missing else ""
 
 
 def _once(made: list[Any], make: Any) -> Any:

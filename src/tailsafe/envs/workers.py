@@ -1,7 +1,8 @@
 """A user's environments in several processes, moved by Gymnasium's own `AsyncVectorEnv`.
 
 One process per environment would drown two cores, so every process steps a block of copies: a block is an environment
-whose observation is the whole step of its copies, which travels through shared memory.
+whose observation is the whole step of its copies, which travels through shared memory. The process that asks steps the
+first block itself instead of waiting: to be woken takes longer than a robot's step.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from tailsafe.envs.copies import Copies, Factory, HostStep, Layout, seeds_of
-from tailsafe.envs.finding import Source, find_environment
+from tailsafe.envs.finding import Found, Source, find_environment
 from tailsafe.envs.metrics import Metric
 from tailsafe.errors import InputError
 
@@ -86,45 +87,66 @@ class _BlockEnv(gymnasium.Env[Any, Any]):
 
 
 class Workers:
-    """As `Copies`, in `workers` processes, which divide `num_envs` evenly. layout: as a copy here has it."""
+    """As `Copies`, in `workers` processes, which divide `num_envs` evenly; this one is one of them.
+
+    found: builds the copies of the others. make: builds those of this process.
+    """
 
     def __init__(
-        self,
-        recipe: Source | Factory,
-        num_envs: int,
-        workers: int,
-        name: str,
-        layout: Layout,
-        metrics: Sequence[Metric] = (),
+        self, found: Found, make: Factory, num_envs: int, workers: int, metrics: Sequence[Metric] = ()
     ) -> None:
         if num_envs % workers:
             raise InputError(f"env_workers is {workers}; it must divide num_envs, which is {num_envs}")
         self.num_envs = num_envs
-        self.layout = layout
-        self._name = name
-        size = num_envs // workers
-        blocks = [Block(recipe, name, i * size, size, num_envs, layout, tuple(metrics)) for i in range(workers)]
+        self._name = name = found.name
+        self._size = size = num_envs // workers
         self._metrics = len(metrics)
+        recipe = found.source if found.source is not None else found.make
+        self._own = Copies(make, size, name, metrics)
+        self.layout = self._own.layout
+        blocks = [
+            Block(recipe, name, first, size, num_envs, self.layout, tuple(metrics))
+            for first in range(size, num_envs, size)
+        ]
         # Not forked: JAX has threads of its own here.
         self._envs: Any = AsyncVectorEnv(blocks, context="spawn", copy=False)
 
     def reset(self, seed: int) -> Float[NDArray[np.float32], "N O"]:
         """Begin the first episodes of `seed`, those of `Copies`."""
-        table, _ = self._guarded(lambda: self._envs.reset(seed=[seed] * self._envs.num_envs))
-        size = self.layout.observations.size
-        return np.array(table.reshape(self.num_envs, -1)[:, :size])
+
+        def begin() -> tuple[Any, Any]:
+            self._envs.reset_async(seed=[seed] * self._envs.num_envs)
+            own = self._own.reset(seeds_of(seed, self.num_envs)[: self._size])
+            return own, self._envs.reset_wait()[0]
+
+        own, table = self._guarded(begin)
+        others = table.reshape(self.num_envs - self._size, -1)[:, : self.layout.observations.size]
+        return np.concatenate([own, others])
 
     def step(self, embedded: Float[NDArray[np.float32], "N A"]) -> HostStep:
         """One step everywhere."""
-        blocks = self._envs.num_envs
-        actions = np.asarray(embedded, np.float32).reshape(blocks, self.num_envs // blocks, -1)
-        table = self._guarded(lambda: self._envs.step(actions))[0].reshape(self.num_envs, -1)
+        actions = np.asarray(embedded, np.float32).reshape(-1, self._size, self.layout.actions.size)
+
+        def move() -> tuple[HostStep, Any]:
+            self._envs.step_async(actions[1:])
+            own = self._own.step(actions[0])
+            return own, self._envs.step_wait()[0]
+
+        own, table = self._guarded(move)
         size, costs = self.layout.observations.size, len(self.layout.costs)
         ends = np.cumsum([size, size, costs, self._metrics])
-        # Copies: the shared memory is written over by the next step.
-        last, following, cost, metrics, numbers = (np.array(part) for part in np.split(table, ends, axis=1))
+        last, following, cost, metrics, numbers = np.split(table.reshape(self.num_envs - self._size, -1), ends, axis=1)
         reward, terminated, truncated = numbers.T
-        return HostStep(last, following, reward.copy(), cost, terminated > 0, truncated > 0, metrics.astype(np.float64))
+        # Copies: the shared memory is written over by the next step.
+        return HostStep(
+            np.concatenate([own.next_observation, last]),
+            np.concatenate([own.observation, following]),
+            np.concatenate([own.reward, reward]),
+            np.concatenate([own.costs, cost]),
+            np.concatenate([own.terminated, terminated > 0]),
+            np.concatenate([own.truncated, truncated > 0]),
+            np.concatenate([own.metrics, metrics]),
+        )
 
     def close(self) -> None:
         """End the processes."""
@@ -137,6 +159,7 @@ class Workers:
                     process.terminate()
                     process.join()
                 self._envs.closed = True
+        self._own.close()
 
     def _guarded(self, call: Any) -> Any:
         with warnings.catch_warnings():

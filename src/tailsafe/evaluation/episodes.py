@@ -155,7 +155,7 @@ def play(
         running += np.concatenate([earned, cost, weight[:, None] * cost], axis=1)
         done = np.asarray(moved.terminated) | np.asarray(moved.truncated)
         if ((running[:, 2] >= longest) & ~done & (quota > 0)).any():
-            raise InputError(f"an episode did not end within {longest} steps: wrap the environment in a TimeLimit")
+            raise InputError(f"an episode did not end within {longest} steps: give the environment a time limit")
         if done.any():
             counted = done & (quota > 0)
             latest = getattr(stage, "latest", None)  # a user's environments follow numbers of their own

@@ -117,7 +117,7 @@ def missed(row: Row, logged: Sequence[LoggedCost], margin: float = 0.0) -> list[
     """
     told = []
     if row.get("recent_episodes") == 0:
-        told.append("no training episode has ended, so no risk is known: train longer, or end episodes by a TimeLimit")
+        told.append("no training episode has ended, so no risk is known: train longer, or end episodes by a time limit")
     for cost in logged:
         risk = row.get(f"risk_{cost.name}")
         # Of a range, episodes with all of its limits: only what the highest allows can be said to be too much.

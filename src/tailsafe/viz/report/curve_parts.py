@@ -81,7 +81,8 @@ def _chart(block: Block, index: int, number_: int, heading: str) -> Html:
 def _limits(panel: Panel) -> str:
     if not panel.limits:
         return ""
-    return f"Dashed: the limit{'s' if len(panel.limits) > 1 else ''} {', '.join(f'{x:g}' for x in panel.limits)}."
+    several = "s" if len(panel.limits) > 1 else ""
+    return f"Dashed: the limit{several} {', '.join(f'{x:g}{panel.per}' for x in panel.limits)}."
 
 
 def _told(block: Block, panel: Panel) -> str:

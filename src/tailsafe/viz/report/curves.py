@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tailsafe.training.logs import per
 from tailsafe.viz.report.data import Run
 from tailsafe.viz.run import cost_words
 
@@ -38,7 +39,10 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """A chart. unit: of its values. caption: what its lines are. log: whether the scale is logarithmic."""
+    """A chart. unit: of its values. caption: what its lines are. log: whether the scale is logarithmic.
+
+    per: the unit as it stands behind a limit.
+    """
 
     title: str
     unit: str
@@ -46,6 +50,7 @@ class Panel:
     log: bool
     limits: tuple[float, ...]
     lines: tuple[Line, ...]
+    per: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +107,7 @@ def make_block(runs: Sequence[Run], most: int, marks: Sequence[int] | None = Non
         risk = lines([(f"risk_{cost}", "", 0), (f"sub_risk_{cost}", "critics", 1)])
         caption = "Of finished episodes" + ("; dotted: the critics' estimate." if any(x.style for x in risk) else ".")
         panels += [
-            Panel(f"{cost}: risk", _unit(runs, cost), caption, False, _limits(runs, cost), risk),
+            Panel(f"{cost}: risk", _unit(runs, cost), caption, False, _limits(runs, cost), risk, _per(runs, cost)),
             Panel(
                 f"{cost}: cost rate",
                 "cost per step",
@@ -191,6 +196,11 @@ def _unit(runs: Sequence[Run], cost: str) -> str:
     return cost_words(units.pop()) if len(units) == 1 else "risk in the unit of each run's limit"
 
 
+def _per(runs: Sequence[Run], cost: str) -> str:
+    units = {per(limit.unit) for run in runs for limit in run.limits if limit.name == cost}
+    return units.pop() if len(units) == 1 else ""
+
+
 def _limits(runs: Sequence[Run], cost: str) -> tuple[float, ...]:
     found = {seed.last(f"limit_{cost}") for run in runs for seed in run.seeds}
     return tuple(sorted({float(f"{limit:.9g}") for limit in found if math.isfinite(limit)}))
@@ -206,6 +216,7 @@ def _panel_json(panel: Panel) -> dict[str, Any]:
         "unit": panel.unit,
         "log": panel.log,
         "limits": list(panel.limits),
+        "per": panel.per,
         "lines": [
             {
                 "run": line.run,

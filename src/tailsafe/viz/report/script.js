@@ -103,7 +103,7 @@
       [low, high] = [low >= 0 && low - pad < 0.25 * high ? 0 : low - pad, high + pad];
     }
     let [first, last] = [Math.min(...steps), Math.max(...steps)];
-    if (first > 0 && first < 0.25 * last) first = 0;
+    if (first < 0.25 * last || first === last) first = 0; // of a single row, all labels would read alike
     if (first === last) [first, last] = [first - 1, last + 1];
     const flat = panel.log ? Math.log : (value) => value;
     const place = (value) => (flat(value) - flat(low)) / (flat(high) - flat(low));
@@ -174,7 +174,7 @@
     for (const limit of panel.limits) {
       const y = at.y(limit);
       make(svg, "line", { x1: LEFT, x2: width - RIGHT, y1: y, y2: y, class: "limit-line" });
-      make(svg, "text", { x: LEFT + 4, y: y - 5, class: "limit-text" }, `limit ${number(limit)}`);
+      make(svg, "text", { x: LEFT + 4, y: y - 5, class: "limit-text" }, `limit ${number(limit)}${panel.per}`);
     }
     chart.cursor = make(svg, "g", { class: "cursor" });
     point(chart);
