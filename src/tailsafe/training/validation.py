@@ -41,7 +41,7 @@ POLICY = "policy"
 _LEFT_OUT = 5
 # What is shipped is among the policies of this share of the updates, the latest.
 _CANDIDATES_FROM = 0.5
-# In the end the best so many policies play at least so many episodes more; those of finite problems cost next to nothing.
+# In the end the best so many policies play at least so many episodes more, which are cheap on finite problems.
 _FINALISTS, _FINAL_EPISODES, _FINITE_EPISODES = 3, 1024, 2**19
 # Standard errors that the shipped policy's risks stay under the limits.
 _CAUTION = 1.5
