@@ -124,3 +124,26 @@ def test_the_command_line_trains_for_a_range(tmp_path, call):
     assert code == 0, err
     assert json.loads((out / "config.json").read_text())["constraints"][0]["limit"] == [1.9, 4.0]
     assert load_policy(out).limit == (1.9,)
+
+
+def test_only_finite_problems_answer_requests_by_episodes():
+    config = TrainConfig("point-goal", preset="laptop", settings={"request_episodes": 64})
+    with pytest.raises(ts.InputError, match="request_episodes must be 0 for point-goal"):
+        make_plan(config, limits=[((0.01, 0.05), "step")])
+
+
+def test_a_run_for_a_range_ships_answers_and_trained_below_its_lowest_limit(tmp_path):
+    ts.train(ranged(tmp_path / "run", 2, request_episodes=256), progress=False)
+    policy = load_policy(tmp_path / "run")
+    span = policy.description.constraints[0].span
+    assert (span.low, span.high, span.below) == (1.9, 4.0, 0.05)
+    assert policy.description.trained_at(0.0) == pytest.approx((0.95 * 1.9,))
+    assert policy.description.answers is not None
+    # Every place is known, whatever the request.
+    assert 0 <= policy.asked(1.9).description.position <= 1
+    # Without, requests are answered where they are.
+    ts.train(ranged(tmp_path / "plain", 2, request_episodes=0), progress=False)
+    plain = load_policy(tmp_path / "plain")
+    assert plain.description.answers is None
+    assert plain.asked(4.0).description.position == pytest.approx(1.0)
+    assert plain.asked(1.9).description.position == pytest.approx(0.0)

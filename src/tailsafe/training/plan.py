@@ -151,6 +151,10 @@ def make_plan(
         if values.get("beta_per", "chunk") == "chunk":
             # Whole episodes in every chunk: a beta per chunk is then a beta per episode, and none is learned from half.
             values["chunk_steps"] = math.ceil(values["chunk_steps"] / problem.horizon) * problem.horizon
+    elif values["request_episodes"]:
+        raise InputError(
+            f"request_episodes must be 0 for {found.text}: only episodes of finite problems are that cheap"
+        )
     check_values(values)
     # Episodes can be cut where worlds stand still, which those of users and finite problems do not.
     options = {"cut_halted": values["cut_halted"]} if found.family in ("navigation", "legged") else {}
