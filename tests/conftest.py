@@ -21,8 +21,9 @@ settings.register_profile("tailsafe", deadline=None, derandomize=True, max_examp
 settings.load_profile("tailsafe")
 
 # XLA's newer code generator for the CPU takes twice as long per program (8.3 against 4.2 CPU seconds for a tiny
-# learner), which programs of a few updates never earn back. Read once per process, those that tests start included.
-FAST = "--xla_cpu_use_fusion_emitters=false"
+# learner), which programs of a few updates never earn back. Nor do they the 32 parts that it compiles a program in, for
+# as many cores: in one, a tenth less. Read once per process, those that tests start included.
+FAST = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 KNOWN_SINCE, UNTRIED = (0, 8), (0, 11)  # versions of jaxlib; one that does not know a flag ends the process
 
 

@@ -73,22 +73,31 @@ def test_the_standard_error_is_that_of_the_average():
     assert averages.std() == pytest.approx(reckoned, rel=0.05)
 
 
-def test_every_rule_and_estimator_of_a_preset_updates():
-    """Tiny sizes: what presets choose runs an update and stays finite."""
-    for changes in (
-        {"strategy": "control", "slope": "visited", "estimator": "initial", "sampler_gradient": "quantile"},
-        {"strategy": "joint", "estimator": "shifted", "sampler_gradient": "explicit", "gradient": "score"},
-        {"strategy": "linear", "estimator": "initial", "sampler_gradient": "explicit", "beta_per": "chunk"},
+def by_runs_too(**changes):
+    """Slow: a whole run of the preset that chooses these is in the quick suite."""
+    return pytest.param(changes, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # laptop: navigation (test_resume: test_mujoco_...), legged (test_training: three costs), finite (most runs).
+        by_runs_too(strategy="control", slope="visited", estimator="initial", sampler_gradient="quantile"),
+        by_runs_too(strategy="joint", estimator="shifted", sampler_gradient="explicit", gradient="score"),
+        by_runs_too(strategy="linear", estimator="initial", sampler_gradient="explicit", beta_per="chunk"),
+        # paper
         {"strategy": "release", "estimator": "visited", "sampler_gradient": "pathwise", "beta_per": "chunk"},
-    ):
-        algorithm, _, state = make(**changes)
-        rule = settings(calibration=0.05, caution=1.0, smoothing=0.5, averaging=0.1)
-        for update in range(3):
-            state, metrics = jax.jit(algorithm.update)(
-                state, rule, every_action_in_every_state(), jax.random.key(update)
-            )
-        finite = [bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((state.policy, state.average, metrics))]
-        assert all(finite), changes
+    ],
+    ids=lambda changes: changes["strategy"],
+)
+def test_every_rule_and_estimator_of_a_preset_updates(changes):
+    """Tiny sizes: what presets choose runs an update and stays finite."""
+    algorithm, _, state = make(**changes)
+    rule = settings(calibration=0.05, caution=1.0, smoothing=0.5, averaging=0.1)
+    update = jax.jit(algorithm.update)
+    for key in range(3):
+        state, metrics = update(state, rule, every_action_in_every_state(), jax.random.key(key))
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((state.policy, state.average, metrics)))
 
 
 def test_the_sampler_begins_where_it_is_told():

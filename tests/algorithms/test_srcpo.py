@@ -82,6 +82,7 @@ def test_scores_of_another_policys_actions_ignore_a_constant_in_the_advantages()
     assert float(jnp.abs(ratio - 1).max()) > 0.3
     advantages = jax.random.normal(jax.random.key(1), (STATES * ACTIONS, 2)).reshape(STATES, ACTIONS, 2)
 
+    @jax.jit
     def direction(shift):
         taken = ActionAdvantages(advantages + shift, ratio)
         minibatch = jax.tree.map(lambda leaf: leaf[0], minibatches(chunk, taken))

@@ -38,26 +38,30 @@ def disturbed_steps(task: Task[Any], num_envs: int, size: float) -> list[np.ndar
     return [np.concatenate(parts) for parts in zip(*kept, strict=True)]
 
 
+def mjx_step(task: Task[Any]) -> Any:
+    """(rows of the C engine, controls) -> (physics, readings) of engine mjx, for a batch."""
+    engine = MjxEngine(task)
+
+    def step(row: Any, control: Any) -> Any:
+        physics = PhysicsState(row[0], row[1 : 1 + task.nq], row[1 + task.nq :])
+        return engine.step(physics, control, lambda time: task.mocap(None, time))
+
+    return jax.vmap(step)
+
+
 # Medians and 90 % quantiles of the largest difference in velocity after a control step [rad/s, m/s]. In double
 # precision the quadruped agrees to 1e-13 and 1e-5. The biped's controllers chatter, and its loops are held a little
 # differently by the two engines.
 VELOCITY_BOUNDS = {"quadruped": (3e-4, 3e-3), "biped": (0.03, 0.3)}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["quadruped", pytest.param("biped", marks=pytest.mark.slow)])
 def test_mjx_takes_the_c_engines_steps(name: str, report: Any) -> None:
     """In single precision, with the iterations and contacts it is limited to; feet touch alike in nearly every step."""
     task: Any = TASKS[name]
     first, controls, after, _, touches, before = disturbed_steps(task, 16, 0.05)
-    engine = MjxEngine(task)
     nq = task.nq
-
-    @jax.jit
-    @jax.vmap
-    def step(row: Any, control: Any) -> Any:
-        physics = PhysicsState(row[0], row[1 : 1 + nq], row[1 + nq :])
-        return engine.step(physics, control, lambda time: task.mocap(None, time))
-
+    step = jax.jit(mjx_step(task))
     physics, readings = step(jnp.asarray(first, jnp.float32), jnp.asarray(controls, jnp.float32))
     velocity = np.abs(np.asarray(physics.qvel) - after[:, 1 + nq :]).max(axis=1)
     position = np.abs(np.asarray(physics.qpos) - after[:, 1 : 1 + nq]).max(axis=1)
@@ -75,6 +79,22 @@ def test_mjx_takes_the_c_engines_steps(name: str, report: Any) -> None:
         assert seen[:, 0].max() < 1e-5
     assert np.median(seen[:, -1]) < VELOCITY_BOUNDS[name][0]
     assert np.median(np.abs(before[:, -1] - after[:, 1:]).max(axis=1)) > 10 * VELOCITY_BOUNDS[name][0]
+
+
+def test_mjx_takes_the_bipeds_model_and_measures_what_the_c_engine_does() -> None:
+    """Traced, not compiled, which takes several times as long; how it moves is in the slow test above."""
+    task: Any = TASKS["biped"]
+    batch = HostBatch(task, 3)
+    batch.reset(seed=0)
+    controls = batch.next_controls(np.zeros((3, len(task.action_reach))))
+    rows = batch.rows.copy()
+    after, _, touches, before = batch.engine.step(batch.rows, controls)
+    batch.close()
+    physics, readings = jax.eval_shape(mjx_step(task), jnp.asarray(rows), jnp.asarray(controls))
+    assert (1 + physics.qpos.shape[1] + physics.qvel.shape[1],) == after.shape[1:]
+    assert physics.qpos.shape == (3, task.nq)
+    assert readings.touches.shape == touches.shape
+    assert readings.before.shape == before.shape
 
 
 # --- the sheet's sanity values ------------------------------------------------------------------------------------

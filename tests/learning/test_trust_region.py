@@ -159,11 +159,13 @@ def test_steps_are_the_best_ones_within_the_trust_region(seed, costs, over, rule
     assert gradients[0] @ p == pytest.approx(-radius * best.fun, rel=1e-4, abs=1e-7)
 
 
-@pytest.mark.parametrize("slack", [0.001, 0.02, 10.0, -0.001, -0.02, -10.0])
-@pytest.mark.parametrize(("double", "tolerance"), [(True, 2e-3), (False, 1e-2)])
-@pytest.mark.parametrize("rule", STEPS)
-def test_steps_along_parallel_gradients(slack, double, tolerance, rule):
-    """A step counts with relative errors of 1e-3; in single precision the singular program itself leaves more."""
+SLACKS = [0.001, 0.02, 10.0, -0.001, -0.02, -10.0]
+
+
+@pytest.mark.parametrize("slack", SLACKS)
+@pytest.mark.parametrize(("rule", "double"), [("joint", True), ("linear", True), ("linear", False)])
+def test_steps_along_parallel_gradients(slack, rule, double):
+    """A step counts with relative errors of 1e-3. What rounding leaves of `joint` in single precision: below."""
     radius, direction = 0.05, np.array([1.0, 2.0, -1.0])
     with jax.enable_x64(double):
         gradients = jnp.asarray(np.stack([direction, 2.81 * direction]), float)
@@ -174,7 +176,32 @@ def test_steps_along_parallel_gradients(slack, double, tolerance, rule):
     # To the constraint from both sides. The way back of `joint` has no such end: a share of what is in reach.
     back = -0.7 * reach if rule == "joint" else -reach
     expected = back if rule == "joint" and slack < 0 else np.clip(slack / 2.81, back, reach)
-    assert moved @ direction == pytest.approx(expected, rel=tolerance)
+    assert moved @ direction == pytest.approx(expected, rel=2e-3)
+
+
+@pytest.mark.parametrize("slack", SLACKS)
+def test_however_parallel_gradients_are_rounded_no_constraint_is_broken(slack):
+    """The program of `joint` is singular, and in single precision the last bits decide whether it has an answer.
+
+    They differ between processors, so all are tried: products up to two bits off, which may belong to no gradients at
+    all. The step may be shorter than it could be, or none; it is never too long, and never on the wrong side.
+    """
+    radius = 0.05
+    gradients = np.outer([1.0, 2.81], [1.0, 2.0, -1.0]).astype(np.float32)
+    off = np.random.default_rng(0).integers(-2, 3, size=(200, 2, 2))
+    off = np.triu(off) + np.triu(off, 1).swapaxes(1, 2)
+    gram = (gradients @ gradients.T) * (1 + off * np.float32(2**-24))
+
+    def moved(gram):
+        step = STEPS["joint"](gram, jnp.asarray([-slack], jnp.float32), jnp.float32(radius))
+        return step_of(jnp.asarray(gradients), gram, step).direction
+
+    steps = np.asarray(jax.vmap(moved)(jnp.asarray(gram, jnp.float32)))
+    change, reach = steps @ gradients[1], radius * np.linalg.norm(gradients[1])
+    assert np.all(np.linalg.norm(steps, axis=1) <= radius * (1 + 1e-5))
+    # A satisfied one is kept to a thousandth of what a step can do; a violated one is made no worse.
+    assert np.all(change <= max(slack, 0.0) + (slack > 0) * 1e-3 * reach)
+    assert np.any(change < 0 if slack < 0 else change > 0)
 
 
 @pytest.mark.parametrize("slack", [0.0, 0.02, 10.0])

@@ -52,14 +52,15 @@ def test_a_request_caught_inside_is_not_one_outside():
 
 STUCK = """
 import signal, sys, time
-from tailsafe.training.signals import Signals
-with Signals(unsaved=True) as stop:
+from tailsafe.training import signals
+signals.PATIENCE = 1.0  # in place of five seconds
+with signals.Signals(unsaved=True) as stop:
     if sys.argv[1] == "settled":
         stop.settle()
     print("ready", flush=True)
     # As while a program compiles: the signal comes, but the main thread runs no handler.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    time.sleep(7)
+    time.sleep(signals.PATIENCE + 2)
 """
 
 

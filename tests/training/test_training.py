@@ -313,7 +313,7 @@ def test_three_costs_each_have_their_measure_and_limit(call, tmp_path):
         (["train", "point-goal", "--set", "max_lk=1"], "did you mean max_kl"),
         (["train", "point-goal", "--preset", "lap"], "unknown preset 'lap'"),
         (["train", "point-goal", "--algo", "ppo"], "unknown algorithm"),
-        (["train", "point-goal", "--backend", "warp"], "warp"),
+        (["train", "point-goal", "--backend", "warp"], "backend warp needs warp-lang, which is not installed"),
         (["train", "point-goal", "--steps", "0"], "total_steps is 0"),
         (["train", "point-goal", "--out", "full"], "full: exists already"),
         (["train", "point-goal", "--set", "problem=x.json"], "x.json: No such file"),
@@ -323,6 +323,7 @@ def test_three_costs_each_have_their_measure_and_limit(call, tmp_path):
 )
 def test_mistakes_get_one_line_and_exit_code_2(call, tmp_path, monkeypatch, arguments, reason):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tailsafe.physics.warp_engine.warp_installed", lambda: False)  # where it is, this would train
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     code, out, err = call(*arguments)
