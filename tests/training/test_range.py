@@ -16,7 +16,9 @@ RANGE = Constraint("cost", ts.CVaR(0.75), (1.9, 4.0), "discounted")
 
 
 def ranged(folder, updates, **settings):
-    config = finite_config(folder, updates, settings={"regions": 3, "sampler_rate": 0.1, **settings})
+    config = finite_config(
+        folder, updates, settings={"regions": 3, "sampler_rate": 0.1, "request_episodes": 0, **settings}
+    )
     return replace(config, constraints=[RANGE])
 
 
@@ -118,7 +120,7 @@ def test_a_run_for_one_limit_starts_from_one_for_a_range_and_the_other_way_round
 
 
 def test_the_command_line_trains_for_a_range(tmp_path, call):
-    words = command_settings(problem=TWO_ROADS, regions=2)
+    words = command_settings(problem=TWO_ROADS, regions=2, request_episodes=64)
     out = tmp_path / "run"
     code, _, err = call("train", "finite", "--limit", "1.9..4", "--steps", "32", *words, "--out", out, "--json")
     assert code == 0, err

@@ -90,6 +90,8 @@ class Playing(ABC):
 
     def play(self, policies: Sequence[Any], seeds: Sequence[int]) -> list[SettledEpisodes]:
         """One episode in each environment of each policy, all from the start."""
+        if not policies:
+            return []
         self._like = self._like or policies[0]
         # The last one fills the row up: a program of another width would have to be compiled.
         filled = [*policies, *[policies[-1]] * (self._policies - len(policies))]
