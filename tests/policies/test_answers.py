@@ -117,13 +117,13 @@ def test_episodes_find_answers_that_keep_their_limits(tmp_path):
     """Of a random policy on the gamble: exact risks of every answer that can be kept are within the request."""
     policy = answering(tmp_path, None)
     answers = found_answers(policy, 4096, seed=0)
-    exact = [evaluate_on_problem(policy.asked(policy.description.request_at(i / 12))) for i in range(13)]
+    exact = [evaluate_on_problem(policy.asked(policy.description.request_at(i / 5))) for i in range(6)]
     settled = answering(tmp_path / "settled", answers)
     assert len(answers.places) > 1
     for i, here in enumerate(exact):
-        asked = settled.asked(settled.description.request_at(i / 12))
+        asked = settled.asked(settled.description.request_at(i / 5))
         found = evaluate_on_problem(asked)
-        if i / 12 >= answers.requests[0]:
+        if i / 5 >= answers.requests[0]:
             assert found.feasible
             # Nearly as good as the best place that keeps the limit, of which it knows the risks by samples.
             kept = [one.reward for one in exact if one.risks[0] <= 0.9 * here.limits[0]]
