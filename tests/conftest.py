@@ -5,13 +5,22 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import jax
 import jaxlib
 import pytest
 from hypothesis import settings
 
 from tailsafe.cli import main
 from tailsafe.physics.compilation import make_room, prepare_jax
+
+# Compiled programs are kept, small ones too: for processes that tests start, for when a worker had to drop them and for
+# the next run. Each worker has a folder of its own, since JAX may read files that another process still writes.
+PROGRAMS = Path(__file__).parents[1] / ".pytest_cache" / "programs"
+os.environ.setdefault("TAILSAFE_CACHE", str(PROGRAMS / os.environ.get("PYTEST_XDIST_WORKER", "alone")))
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 # Before JAX's first computation: on few cores its CPU thread pool is too small for MJX.
 prepare_jax()

@@ -93,6 +93,7 @@ def test_a_strangers_run_is_not_diagnosed_unasked(tmp_path, run, call, monkeypat
     assert (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 def test_the_risk_estimate_of_a_policy_that_stands_still_is_unbiased(tmp_path):
     """The gamble: a policy that never moves gambles with probability 1/2, so D is 10 with probability 0.05, else 0.
 
