@@ -41,8 +41,9 @@ POLICY = "policy"
 _LEFT_OUT = 5
 # What is shipped is among the policies of this share of the updates, the latest.
 _CANDIDATES_FROM = 0.5
-# In the end the best so many policies play at least so many episodes more, which are cheap on finite problems.
-_FINALISTS, _FINAL_EPISODES, _FINITE_EPISODES = 3, 1024, 2**19
+# In the end the best so many policies play at least so many episodes more; on finite problems, where episodes are cheap,
+# as many as so many validations.
+_FINALISTS, _FINAL_EPISODES, _FINITE_ROUNDS = 3, 1024, 8
 # Standard errors that the shipped policy's risks stay under the limits.
 _CAUTION = 1.5
 # Below this discount nothing changes a discounted sum any more.
@@ -196,8 +197,9 @@ class Validations:
         self.every = plan.validation_updates
         self._stages = Stages(plan, len(runs))
         self._each = [Validation(*run) for run in runs] if self.every else []
-        final = _FINAL_EPISODES if plan.problem is None else _FINITE_EPISODES
-        self._batches = math.ceil(final / plan.values["validation_episodes"])
+        self._batches = math.ceil(_FINAL_EPISODES / plan.values["validation_episodes"])
+        if plan.problem is not None:
+            self._batches = _FINITE_ROUNDS
         for validation in self._each:
             validation.cut(updates)
 
