@@ -41,8 +41,8 @@ POLICY = "policy"
 _LEFT_OUT = 5
 # What is shipped is among the policies of this share of the updates, the latest.
 _CANDIDATES_FROM = 0.5
-# In the end the best so many policies play at least so many episodes more; on finite problems, where episodes are cheap,
-# as many as so many validations.
+# In the end the best so many policies play at least so many episodes more; on finite problems, where they are cheap, as
+# many as so many validations.
 _FINALISTS, _FINAL_EPISODES, _FINITE_ROUNDS = 3, 1024, 8
 # Standard errors that the shipped policy's risks stay under the limits.
 _CAUTION = 1.5
