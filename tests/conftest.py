@@ -18,7 +18,7 @@ from tailsafe.physics.compilation import make_room, prepare_jax
 # Compiled programs are kept, small ones too: for processes that tests start, for when a worker had to drop them and for
 # the next run. Each worker has a folder of its own, since JAX may read files that another process still writes.
 PROGRAMS = Path(__file__).parents[1] / ".pytest_cache" / "programs"
-os.environ.setdefault("TAILSAFE_CACHE", str(PROGRAMS / os.environ.get("PYTEST_XDIST_WORKER", "alone")))
+os.environ["TAILSAFE_CACHE"] = str(PROGRAMS / os.environ.get("PYTEST_XDIST_WORKER", "alone"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
