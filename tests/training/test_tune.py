@@ -92,7 +92,7 @@ def test_ranges_that_somebody_writes():
         ("estimator=visited..initial", "estimator has no range"),
         ("estimator=visited,nowhere", "estimator is 'nowhere'"),
         ("gamma=0.9..0.99", "gamma cannot be searched"),
-        ("critic_rate=0.1..0.2", "critic_rate is set and searched"),
+        ("critic_rate=0.1..0.2", "critic_rate is both set and searched"),
     ],
 )
 def test_mistakes_in_ranges(text, words):
