@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ from tailsafe.envs.device import DeviceBatch, DeviceState, device_engine
 from tailsafe.envs.episodes import environment_keys
 from tailsafe.envs.finite import FiniteEnvironments, FiniteState
 from tailsafe.evaluation.environments import Stage
-from tailsafe.risk import SpectralRisk
+from tailsafe.risk import SpectralRisk, StepSpectrum
 from tailsafe.tasks import Task, task_units
 
 
@@ -45,9 +46,15 @@ def standard_error(measure: SpectralRisk, samples: Float[NDArray[np.float64], " 
 
     It is zero where all samples are equal: good enough to prefer one policy to another, no statement about rare costs.
     """
-    step = measure.discretize(cells=cells)
+    step = _discretized(measure, cells)
     values = step.g_beta(samples, step.optimal_beta(samples))
     return float(np.std(values) / math.sqrt(len(samples)))
+
+
+@lru_cache(maxsize=32)
+def _discretized(measure: SpectralRisk, cells: int) -> StepSpectrum:
+    """Some measures take a while, and the same few are asked for again and again."""
+    return measure.discretize(cells=cells)
 
 
 def play_settled(policy: Any, stage: Stage, seed: int, steps: int) -> SettledEpisodes:
