@@ -208,28 +208,23 @@ def test_processes_step_as_this_one_does() -> None:
         there.close()
 
 
-def test_a_process_that_dies_is_one_line(recwarn: pytest.WarningsRecorder) -> None:
-    """Closing what is left of it hides that line no more."""
-    environments = user_environments(find_environment("tests.envs.own:Dies"), 2, workers=2)
+@pytest.mark.parametrize(
+    ("name", "num_envs", "words"),
+    [
+        ("Dies", 2, "one of its processes ended unexpectedly"),
+        # In the block of this process, while the others still step theirs.
+        ("FailsAtHome", 4, "step raised an error: RuntimeError: not here"),
+    ],
+)
+def test_a_process_that_fails_is_one_line(
+    name: str, num_envs: int, words: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Nothing is left of the others, and closing what is left of it hides that line no more."""
+    environments = user_environments(find_environment(f"tests.envs.own:{name}"), num_envs, workers=2)
     environments.reset(0)
-    actions = np.zeros((2, 2), np.float32)
+    actions = np.zeros((num_envs, 2), np.float32)
     environments.step(actions)
-    with pytest.raises(InputError, match="one of its processes ended unexpectedly"):
-        environments.step(actions)
-    environments.close()
-    del environments
-    gc.collect()
-    assert not multiprocessing.active_children()
-    assert not recwarn.list
-
-
-def test_this_process_steps_a_block_and_may_fail_at_it(recwarn: pytest.WarningsRecorder) -> None:
-    """While the others still step theirs: one line, and nothing is left of them."""
-    environments = user_environments(find_environment("tests.envs.own:FailsAtHome"), 4, workers=2)
-    environments.reset(0)
-    actions = np.zeros((4, 2), np.float32)
-    environments.step(actions)
-    with pytest.raises(InputError, match="step raised an error: RuntimeError: not here"):
+    with pytest.raises(InputError, match=words):
         environments.step(actions)
     environments.close()
     del environments

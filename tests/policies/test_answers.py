@@ -58,6 +58,15 @@ def test_a_limit_that_is_no_range_is_kept_at_every_place():
     assert answers.places == (0.2,)
 
 
+def test_beside_a_limit_of_zero_that_no_place_keeps_the_smallest_excess_answers():
+    problem = random_problem(0, costs=2)
+    names = finite_description(problem).task.cost_names
+    given = [constraint(names[0], limit=1.0, highest=4.0), constraint(names[1], limit=0.0)]
+    arrays = finite_description(problem, given).arrays()
+    answers = answers_from(np.array([0.2, 0.9]), np.ones(2), np.array([[0.5, 0.3], [0.5, 0.1]]), arrays)
+    assert answers.places == (0.9,)
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -67,7 +67,8 @@ def answers_from(
     low, spread = np.asarray(constraints.limit, np.float64), np.asarray(constraints.range.spread, np.float64)
     needed = np.array([_first_kept(risk, low, spread) for risk in risks])
     if not np.isfinite(needed).any():
-        excess = (risks / (low * np.exp(spread))).max(axis=1)
+        highest = low * np.exp(spread)
+        excess = ((risks - highest) / np.where(highest > 0, highest, 1.0)).max(axis=1)
         return Answers((0.0,), (float(places[int(excess.argmin())]),))
     requests: list[float] = []
     chosen: list[float] = []

@@ -104,13 +104,14 @@ class Playing(ABC):
         filled = [*policies, *[policies[-1]] * (self._policies - len(policies))]
         tensors = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(policy.tensors for policy in filled))
         padded = jnp.asarray([*seeds, *[seeds[-1]] * (len(filled) - len(seeds))], jnp.int32)
-        paid, reward = self._checked(*self._run(tensors, padded))
+        state, paid, reward = self._run(tensors, padded)
+        self._check(state)
         rows = zip(np.asarray(paid, np.float64), np.asarray(reward, np.float64), strict=True)
         return [SettledEpisodes(*row) for row in rows][: len(policies)]
 
-    def _checked(self, state: Any, paid: Array, reward: Array) -> tuple[Array, Array]:
-        """What was played, unless the last states of the environments tell of an error."""
-        return paid, reward
+    def _check(self, state: Any) -> None:
+        """Raise what the last states of the environments tell of; most have nothing to tell."""
+        return
 
     @abstractmethod
     def _episodes_of(self, tensors: Any, seed: Int[Array, ""]) -> tuple[Any, Array, Array]:
@@ -125,9 +126,8 @@ class DevicePlay(Playing):
         self._batch = DeviceBatch(task, device_engine(task, backend))
         self._episodes, self._steps = episodes, steps
 
-    def _checked(self, state: DeviceState, paid: Array, reward: Array) -> tuple[Array, Array]:
+    def _check(self, state: DeviceState) -> None:
         self._batch.check(state)
-        return paid, reward
 
     def _episodes_of(self, tensors: Any, seed: Int[Array, ""]) -> tuple[DeviceState, Array, Array]:
         """Rewards are per step."""

@@ -197,9 +197,8 @@ class Validations:
         self.every = plan.validation_updates
         self._stages = Stages(plan, len(runs))
         self._each = [Validation(*run) for run in runs] if self.every else []
-        self._batches = math.ceil(_FINAL_EPISODES / plan.values["validation_episodes"])
-        if plan.problem is not None:
-            self._batches = _FINITE_ROUNDS
+        enough = math.ceil(_FINAL_EPISODES / plan.values["validation_episodes"])
+        self._batches = enough if plan.problem is None else _FINITE_ROUNDS
         for validation in self._each:
             validation.cut(updates)
 
